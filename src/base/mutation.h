@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Deliberate mistakes, compiled only into the simulator, to prove that its checks can fail. At the
+ * place of the check:  if (!guard_holds(g) && !mutated(MUT_SKIP_GUARD_CHECK)) return ...;
+ * Elsewhere mutated() is the constant false.
+ */
+#ifndef BASE_MUTATION_H
+#define BASE_MUTATION_H
+
+#include <stdbool.h>
+
+enum base_mutant {
+    MUT_NONE = 0,
+    MUT_SKIP_GUARD_CHECK,   /* a get reports bytes whose guard ran out */
+    MUT_ACCEPT_STALE,       /* the access check takes a segment id of an earlier life */
+    MUT_COMPLETE_TWICE,     /* a batch completes a task twice */
+    MUT_REUSE_UNDER_WRITER, /* the master reuses space its writer may still write */
+    MUT_COUNT
+};
+
+/* The name on the command line of the simulator, for example "skip-guard-check". */
+const char *base_mutant_name(enum base_mutant mutant);
+
+#ifdef YOLK_MUTANTS
+extern enum base_mutant base_mutant_active;
+
+static inline bool mutated(enum base_mutant mutant)
+{
+    return base_mutant_active == mutant;
+}
+#else
+static inline bool mutated(enum base_mutant mutant)
+{
+    (void)mutant;
+    return false;
+}
+#endif
+
+#endif
