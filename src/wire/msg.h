@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every message as a struct. Tags and types are in the table of msg.c; both sides see only these
+ * structs. */
+#ifndef WIRE_MSG_H
+#define WIRE_MSG_H
+
+#include <stdint.h>
+
+#include "wire/codec.h"
+#include "wire/frame.h"
+
+/* A reply's kind is its request's + 1. */
+enum wire_kind {
+    WIRE_HELLO = 1,
+    WIRE_HELLO_REPLY = 2,
+    WIRE_AUTH = 3,
+    WIRE_AUTH_REPLY = 4,
+    WIRE_ERROR = 5,
+
+    WIRE_SESSION_OPEN = 10,
+    WIRE_SESSION_OPEN_REPLY = 11,
+    WIRE_HEARTBEAT = 12,
+    WIRE_HEARTBEAT_REPLY = 13,
+    WIRE_SEGMENT_MOUNT = 14,
+    WIRE_SEGMENT_MOUNT_REPLY = 15,
+    WIRE_MIRROR_OFFER = 16,
+    WIRE_MIRROR_OFFER_REPLY = 17,
+    WIRE_SESSION_CLOSE = 18,
+    WIRE_SESSION_CLOSE_REPLY = 19,
+    WIRE_SEGMENT_UNMOUNT = 20,
+    WIRE_SEGMENT_UNMOUNT_REPLY = 21,
+    WIRE_SEGMENT_INFO = 22,
+    WIRE_SEGMENT_INFO_REPLY = 23,
+
+    WIRE_EXIST = 40,
+    WIRE_EXIST_REPLY = 41,
+    WIRE_GET_START = 42,
+    WIRE_GET_START_REPLY = 43,
+    WIRE_PUT_START = 44,
+    WIRE_PUT_START_REPLY = 45,
+    WIRE_PUT_END = 46,
+    WIRE_PUT_END_REPLY = 47,
+    WIRE_PUT_REVOKE = 48,
+    WIRE_PUT_REVOKE_REPLY = 49,
+    WIRE_REMOVE = 50,
+    WIRE_REMOVE_REPLY = 51,
+    WIRE_REMOVE_ALL = 52,
+    WIRE_REMOVE_ALL_REPLY = 53,
+    WIRE_LIST = 54,
+    WIRE_LIST_REPLY = 55,
+    WIRE_STAT = 56,
+    WIRE_STAT_REPLY = 57,
+    WIRE_RENEW = 58,
+    WIRE_RENEW_REPLY = 59,
+
+    WIRE_FACTS = 80,
+    WIRE_FACTS_ACK = 81,
+    WIRE_FENCE = 82,
+    WIRE_FENCED = 83,
+    WIRE_PUT_EXPIRED = 84,
+    WIRE_SESSION_LOST = 86,
+};
+
+#define WIRE_GET_PIN 1u /* GET_START.flags: the guard has no TTL */
+/* Keys of one message, as far as the wire is concerned; the master's own limit a turn may be lower.
+ */
+#define WIRE_KEYS_MAX    MAX_BATCH_KEYS
+#define WIRE_ID_SIZE     16u
+#define WIRE_TICKET_SIZE 16u
+#define WIRE_NONCE_SIZE  32u
+#define WIRE_PROOF_SIZE  32u
+
+/* ---- hello ---- */
+struct wire_hello {
+    uint32_t min, max; /* protocol versions */
+    uint64_t features;
+    uint32_t role;    /* enum wire_role */
+    uint32_t purpose; /* enum wire_purpose */
+    uint8_t nonce[WIRE_NONCE_SIZE];
+    uint8_t instance[WIRE_ID_SIZE];
+    uint64_t session;
+};
+struct wire_hello_reply {
+    int32_t status;
+    uint32_t version;
+    uint64_t features;
+    uint8_t nonce[WIRE_NONCE_SIZE];
+    uint8_t instance[WIRE_ID_SIZE];
+    uint32_t auth_required;
+    uint8_t proof[WIRE_PROOF_SIZE];
+    struct wire_view text;
+};
+struct wire_auth {
+    uint8_t proof[WIRE_PROOF_SIZE];
+};
+/* AUTH_REPLY, ERROR, and every reply that carries nothing else: HEARTBEAT, SESSION_CLOSE,
+ * SEGMENT_UNMOUNT. */
+struct wire_status_reply {
+    int32_t status;
+    struct wire_view text;
+};
+
+/* ---- control: each request begins with this ---- */
+struct wire_request {
+    uint64_t session;
+    uint64_t op;           /* names the batch: its puts, its read guard, its pin */
+    uint64_t floor;        /* lowest op still live in this client */
+    struct wire_view done; /* u64 list: ops whose guards end early */
+};
+
+struct wire_session_open {
+    struct wire_request request; /* session: the one to resume, or 0 */
+    uint8_t client_id[WIRE_ID_SIZE];
+    uint64_t generation; /* of the client id: a later life has a greater one */
+    struct wire_view name;
+    struct wire_view held; /* struct wire_held list */
+};
+struct wire_session_open_reply {
+    int32_t status;
+    uint64_t session;
+    uint64_t lease_ttl_ms;
+    uint64_t put_timeout_ms;
+    uint64_t heartbeat_ms;
+    uint64_t session_ttl_ms;
+    uint8_t master_instance[WIRE_ID_SIZE];
+    struct wire_view text;
+};
+/* HEARTBEAT, SESSION_CLOSE */
+struct wire_plain_request {
+    struct wire_request request;
+};
+
+struct wire_segment_mount {
+    struct wire_request request;
+    struct wire_view name;
+    uint64_t size;
+    uint64_t generation;
+    struct wire_view endpoints;
+    uint8_t ticket_key[32];
+    uint8_t prior_master[WIRE_ID_SIZE];
+    struct wire_view old_sessions; /* u64 list */
+    uint64_t mirror_count;
+};
+struct wire_segment_mount_reply {
+    int32_t status;
+    uint64_t segment;
+    struct wire_view text;
+};
+struct wire_mirror_offer {
+    struct wire_request request;
+    uint64_t segment;
+    struct wire_view keys;
+    struct wire_view recs; /* struct wire_offer list, one a key */
+    uint32_t last;
+};
+struct wire_mirror_offer_reply {
+    int32_t status;
+    uint32_t accepted;
+    struct wire_view rejected; /* u32 list: indexes into keys */
+    struct wire_view text;
+};
+struct wire_segment_unmount {
+    struct wire_request request;
+    uint64_t segment;
+    uint64_t grace_ms;
+};
+struct wire_segment_info {
+    struct wire_request request;
+    uint64_t segment;
+};
+struct wire_segment_info_reply {
+    int32_t status;
+    uint64_t segment;
+    uint64_t size;
+    uint64_t generation;
+    struct wire_view endpoints;
+    uint64_t owner_session;
+    struct wire_view text;
+};
+
+/* EXIST, PUT_END, PUT_REVOKE */
+struct wire_keys_request {
+    struct wire_request request;
+    struct wire_view keys;
+};
+/* EXIST, PUT_END, PUT_REVOKE, REMOVE */
+struct wire_results_reply {
+    int32_t status;
+    struct wire_view results; /* i32 list, one a key */
+    struct wire_view text;
+};
+struct wire_get_start {
+    struct wire_request request;
+    struct wire_view keys;
+    uint32_t flags;
+};
+struct wire_get_start_reply {
+    int32_t status;
+    uint64_t guard_ttl_ms;
+    struct wire_view results;  /* struct wire_result list, one a key */
+    struct wire_view replicas; /* struct wire_replica list, results index it */
+    struct wire_view text;
+};
+struct wire_put_start {
+    struct wire_request request;
+    struct wire_view keys;
+    struct wire_view sizes; /* u64 list, one a key */
+    uint32_t replica_num;
+    uint32_t flags;
+};
+struct wire_put_start_reply {
+    int32_t status;
+    struct wire_view results;
+    struct wire_view replicas;
+    struct wire_view tickets; /* WIRE_TICKET_SIZE bytes a replica */
+    struct wire_view text;
+};
+struct wire_remove {
+    struct wire_request request;
+    struct wire_view keys;
+    uint32_t force;
+};
+struct wire_remove_all {
+    struct wire_request request;
+    uint32_t force;
+};
+struct wire_remove_all_reply {
+    int32_t status;
+    uint64_t count;
+    struct wire_view text;
+};
+struct wire_list {
+    struct wire_request request;
+    uint64_t cursor;
+    uint32_t limit;
+};
+struct wire_list_reply {
+    int32_t status;
+    struct wire_view keys;
+    struct wire_view sizes; /* u64 list */
+    uint64_t cursor;        /* 0: the end */
+    struct wire_view text;
+};
+struct wire_stat {
+    struct wire_request request;
+    uint32_t recount;
+};
+struct wire_stat_reply {
+    int32_t status;
+    struct wire_view text; /* lines "name value" */
+    uint64_t differences;  /* what the recount found wrong */
+};
+struct wire_renew {
+    struct wire_request request;
+    struct wire_view ops; /* u64 list */
+};
+struct wire_renew_reply {
+    int32_t status;
+    uint64_t guard_ttl_ms;
+    struct wire_view text;
+};
+
+/* ---- pushes of the master, and their answers (which are no requests: no session prefix) ---- */
+enum wire_fact_kind {
+    WIRE_FACT_PLACED = 1,
+    WIRE_FACT_FREED = 2,
+    WIRE_FACT_SESSION_OPEN = 3,
+    WIRE_FACT_SESSION_GONE = 4,
+};
+struct wire_facts {
+    uint64_t segment;
+    uint64_t seq;
+    struct wire_view recs; /* struct wire_fact list */
+    struct wire_view keys; /* one a record; empty for the session facts */
+};
+struct wire_facts_ack {
+    uint64_t segment;
+    uint64_t seq;
+};
+/* FENCE, FENCED */
+struct wire_fence {
+    uint64_t segment;
+    uint64_t fenced_session;
+};
+struct wire_put_expired {
+    uint64_t op;
+    struct wire_view keys;
+};
+struct wire_session_lost {
+    uint64_t session;
+};
+
+/* Large enough for any message. */
+union wire_any {
+    struct wire_hello hello;
+    struct wire_hello_reply hello_reply;
+    struct wire_session_open session_open;
+    struct wire_session_open_reply session_open_reply;
+    struct wire_segment_mount segment_mount;
+    struct wire_segment_info_reply segment_info_reply;
+    struct wire_mirror_offer mirror_offer;
+    struct wire_put_start put_start;
+    struct wire_put_start_reply put_start_reply;
+    struct wire_list_reply list_reply;
+    struct wire_facts facts;
+    struct wire_request request;
+    struct wire_status_reply status_reply;
+    uint8_t bytes[256];
+};
+
+/* ---- records in lists: NAMEs_count, NAME_at (index < count), NAME_append ---- */
+struct wire_held {
+    uint64_t seg_generation, offset, size, op;
+};
+struct wire_offer {
+    uint64_t offset, size;
+};
+struct wire_result {
+    int32_t status;
+    uint32_t replica_count;
+    uint64_t size;
+    uint32_t first; /* index of its first replica */
+};
+struct wire_replica {
+    uint64_t segment, offset;
+};
+struct wire_fact {
+    uint8_t kind; /* enum wire_fact_kind */
+    uint64_t offset, size, session;
+};
+enum {
+    WIRE_HELD_SIZE = 32,
+    WIRE_OFFER_SIZE = 16,
+    WIRE_RESULT_SIZE = 20,
+    WIRE_REPLICA_SIZE = 16,
+    WIRE_FACT_SIZE = 25,
+};
+static inline uint32_t wire_held_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_HELD_SIZE);
+}
+static inline uint32_t wire_offer_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_OFFER_SIZE);
+}
+static inline uint32_t wire_result_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_RESULT_SIZE);
+}
+static inline uint32_t wire_replica_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_REPLICA_SIZE);
+}
+static inline uint32_t wire_fact_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_FACT_SIZE);
+}
+static inline uint32_t wire_ticket_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_TICKET_SIZE);
+}
+static inline const uint8_t *wire_ticket_at(struct wire_view list, uint32_t i)
+{
+    return list.data + (size_t)i * WIRE_TICKET_SIZE;
+}
+struct wire_held wire_held_at(struct wire_view list, uint32_t i);
+struct wire_offer wire_offer_at(struct wire_view list, uint32_t i);
+struct wire_result wire_result_at(struct wire_view list, uint32_t i);
+struct wire_replica wire_replica_at(struct wire_view list, uint32_t i);
+struct wire_fact wire_fact_at(struct wire_view list, uint32_t i);
+YOLK_MUST_USE int wire_held_append(struct base_buf *out, const struct wire_held *rec);
+YOLK_MUST_USE int wire_offer_append(struct base_buf *out, const struct wire_offer *rec);
+YOLK_MUST_USE int wire_result_append(struct base_buf *out, const struct wire_result *rec);
+YOLK_MUST_USE int wire_replica_append(struct base_buf *out, const struct wire_replica *rec);
+YOLK_MUST_USE int wire_fact_append(struct base_buf *out, const struct wire_fact *rec);
+YOLK_MUST_USE int wire_ticket_append(struct base_buf *out, const uint8_t ticket[WIRE_TICKET_SIZE]);
+
+#endif
