@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bookkeeping of one batch: which bytes are cut into slices, posted, in place; what each task's
+ * result is, and when it is final. Pure: no locks, no clock, no transport, so that the simulator runs the
+ * same code. The driver (batch.c) holds the batch's lock around each call.
+ *
+ * A slice lives from take to complete. Its cookie is index + generation, and the generation changes when
+ * the slice ends: a completion that comes twice or late finds no slice and is ignored. */
+#ifndef YOLK_ENGINE_BATCH_STATE_H
+#define YOLK_ENGINE_BATCH_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <yolk/status.h>
+
+#define BATCH_NONE UINT32_MAX
+#define BATCH_NEVER UINT64_MAX
+
+enum batch_slice_state { BATCH_SLICE_FREE = 0, BATCH_SLICE_READY, BATCH_SLICE_TAKEN };
+
+struct batch_slice {
+    uint64_t offset; /* in the task */
+    uint64_t size;
+    uint32_t task;
+    uint32_t generation;
+    uint32_t next; /* in the free list or the task's list of ready slices */
+    uint32_t tried; /* bits of the routes that failed this slice */
+    enum batch_slice_state state;
+    uint8_t attempts; /* that failed */
+    uint8_t route;    /* the present one, while taken */
+};
+
+struct batch_task {
+    uint64_t size;
+    uint64_t cut;  /* bytes made into slices so far */
+    uint64_t done; /* bytes certainly in place; never goes down */
+    uint64_t deadline_ns;
+    uint64_t drain_ns; /* once it fails or ends early: when it becomes STUCK */
+    uint64_t cookie;
+    uint32_t taken; /* slices out with a transport: the memory is quiet when 0 */
+    uint32_t ready_head;
+    uint32_t queue_next;
+    enum yolk_status failure; /* first one, or the more severe */
+    bool whole_cut;           /* for a task of no bytes, whose one slice is empty */
+    bool ending;              /* canceled or out of time */
+    bool queued;
+    bool terminal;
+    uint32_t terminal_events; /* must be 1 in the end */
+};
+
+struct batch_state {
+    struct batch_task *tasks;
+    uint32_t task_count;
+    uint32_t task_room;
+    struct batch_slice *slices;
+    uint32_t slice_count;
+    uint32_t slice_room;
+    uint32_t free_head;
+    uint32_t queue_head; /* tasks that may have something to post */
+    uint32_t queue_tail;
+    uint32_t queue_length;
+    uint32_t window;      /* slices of one task taken at a time */
+    uint32_t attempts_max;
+    uint32_t pending;     /* tasks not terminal */
+    uint32_t taken;       /* slices, of all tasks */
+    uint64_t next_due_ns; /* no deadline or drain limit is earlier */
+    uint64_t drain_limit_ns;
+    uint64_t unknown; /* completions ignored */
+};
+
+YOLK_MUST_USE enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity,
+                                                uint32_t window, uint32_t attempts_max,
+                                                uint64_t drain_limit_ns);
+void batch_state_free(struct batch_state *state);
+
+/* Takes the next task number; the caller checked that there is room. deadline_ns: BATCH_NEVER: none. */
+uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
+                         uint64_t cookie);
+/* A task that is terminal from the beginning: it was refused. */
+uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, uint64_t cookie);
+
+/* The next task with something to post, BATCH_NONE if there is none. It leaves the queue; give it back
+ * with requeue if batch_state_take was not asked until it answered BATCH_NONE. */
+uint32_t batch_state_dequeue(struct batch_state *state);
+void batch_state_requeue(struct batch_state *state, uint32_t task);
+
+/* The next slice of this task, taken, or BATCH_NONE: nothing to post now (window full, all cut, ended; or
+ * no memory, then *no_memory is set). Ready (failed or short) slices come first. */
+uint32_t batch_state_take(struct batch_state *state, uint32_t task, uint64_t slice_bytes_max,
+                          bool *no_memory);
+/* The transport would not have it now: it is ready again, nothing is counted. */
+void batch_state_untake(struct batch_state *state, uint32_t slice);
+uint64_t batch_state_cookie(const struct batch_state *state, uint32_t slice);
+
+enum batch_outcome {
+    BATCH_UNKNOWN = 0, /* no such slice any more: doubled or late; ignored */
+    BATCH_PROGRESS,    /* counted; a short one's rest is ready */
+    BATCH_RETRY,       /* failed, and ready to be tried again elsewhere */
+    BATCH_FAILED,      /* failed for good, and so did its task: cancel the others of the task */
+};
+/* A taken slice ended with this status and that many bytes in place. *task: whose it was. */
+enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_ns, uint64_t cookie,
+                                        enum yolk_status status, uint64_t transferred,
+                                        uint32_t *task);
+
+/* Ends the task early (CANCELED, TIMEOUT), or as a failure (anything else): nothing more is posted. True
+ * if slices are out: the driver cancels them. No effect on a terminal task. */
+bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t task,
+                     enum yolk_status status);
+
+/* The next task whose deadline passed (*stuck false: end it with TIMEOUT was done, cancel its slices), or
+ * that became STUCK now (*stuck true). BATCH_NONE: no more; call until then. */
+uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *stuck);
+
+/* Whether another attempt can help, and whether the same route is worth a try. */
+bool batch_status_is_retriable(enum yolk_status status);
+bool batch_status_is_retriable_here(enum yolk_status status);
+
+#endif
