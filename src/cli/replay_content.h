@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A block's bytes are a function of its id and the offset, so that a reader can verify every byte without
- * having kept it: a byte of another block, of another offset or of nothing at all differs. */
+/* A block's bytes are a function of its id and the offset, so that a reader can verify every byte
+ * without having kept it: a byte of another block, of another offset or of nothing at all differs.
+ */
 void replay_content_fill(uint64_t id, void *out, size_t size);
 
 /* The number of bytes that differ from what block `id` holds. */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every reference of the trace is first turned into a dense index; then the cache is arrays only. */
+/* Every reference of the trace is first turned into a dense index; then the cache is arrays only.
+ */
 enum { NONE = UINT32_MAX };
 
 struct lru {

@@ -11,9 +11,10 @@ enum {
     OPEN_SCALE = 500, /* the more wait, the likelier the next request continues one */
 };
 
-/* Two kinds of conversation. One-shot ones ask once, some with a long document. Chats come back with
- * chance CHAT_RETURNS after each turn and then repeat all they had before. The figures were solved from
- * the published statistics: share of requests that continue, blocks seen once, reusable references. */
+/* Two kinds of conversation. One-shot ones ask once, some with a long document. Chats come back
+ * with chance CHAT_RETURNS after each turn and then repeat all they had before. The figures were
+ * solved from the published statistics: share of requests that continue, blocks seen once, reusable
+ * references. */
 static const double CHAT_SHARE = 0.54, CHAT_RETURNS = 0.56;
 static const double TURN_BLOCKS = 9.0, SHORT_BLOCKS = 13.0, LONG_BLOCKS = 110.0, LONG_SHARE = 0.2;
 
@@ -88,9 +89,7 @@ static int next_request(struct generator *generator, struct trace *trace)
         talk.count = 1;
         chat = next_unit(generator) < CHAT_SHARE;
         int is_long = next_unit(generator) < LONG_SHARE;
-        fresh = draw_blocks(generator, chat      ? TURN_BLOCKS
-                                       : is_long ? LONG_BLOCKS
-                                                 : SHORT_BLOCKS);
+        fresh = draw_blocks(generator, chat ? TURN_BLOCKS : is_long ? LONG_BLOCKS : SHORT_BLOCKS);
     }
     int result = append_blocks(generator, &talk, fresh);
     if (!result)

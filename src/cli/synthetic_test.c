@@ -58,8 +58,7 @@ static void test_seed_decides(void **state)
     assert_int_equal(synthetic_generate(&c, 6, 500), 0);
     assert_int_equal(a.id_count, b.id_count);
     assert_memory_equal(a.ids, b.ids, a.id_count * sizeof *a.ids);
-    assert_true(a.id_count != c.id_count ||
-                memcmp(a.ids, c.ids, a.id_count * sizeof *a.ids) != 0);
+    assert_true(a.id_count != c.id_count || memcmp(a.ids, c.ids, a.id_count * sizeof *a.ids) != 0);
     trace_free(&a);
     trace_free(&b);
     trace_free(&c);

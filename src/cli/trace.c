@@ -102,10 +102,9 @@ static int load_stream(struct trace *trace, FILE *file, const char *path, size_t
         number++;
         if (is_blank(line, (size_t)length))
             continue;
-        const char *wrong =
-            length > TRACE_LINE_MAX
-                ? "line is longer than 4 MiB"
-                : parse_line(trace, line, (size_t)length, detail, sizeof detail);
+        const char *wrong = length > TRACE_LINE_MAX
+                                ? "line is longer than 4 MiB"
+                                : parse_line(trace, line, (size_t)length, detail, sizeof detail);
         if (wrong) {
             snprintf(error, error_size, "%s:%zu: %s", path, number, wrong);
             result = -1;

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A replayable trace: requests in order, each a list of block ids. All ids live in one array; a request
- * names a range of it. */
+/* A replayable trace: requests in order, each a list of block ids. All ids live in one array; a
+ * request names a range of it. */
 struct trace_request {
     size_t first;
     size_t count;
@@ -30,8 +30,8 @@ enum {
 /* Adds a request; 0, or -1 when memory is out or a limit is passed. */
 int trace_add(struct trace *trace, const uint64_t *ids, size_t count);
 
-/* Reads one JSON object with "hash_ids" a line. At most `max_requests` are taken (0: all). On failure -1
- * and `error` names the file, the line and what is wrong with it. */
+/* Reads one JSON object with "hash_ids" a line. At most `max_requests` are taken (0: all). On
+ * failure -1 and `error` names the file, the line and what is wrong with it. */
 int trace_load(struct trace *trace, const char *path, size_t max_requests, char *error,
                size_t error_size);
 
