@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store: immutable values by key, held in the memory of several processes.
  *
- * Every call blocks at most for its deadline plus the time its memory needs to become quiet, and may
- * be made by many threads at once. A store handle carries the process id: in a forked child every
- * call answers YOLK_ERR_FORKED. After a failure yolk_last_error() says more, in this thread. */
+ * Every call blocks at most for its deadline plus the time its memory needs to become quiet, and
+ * may be made by many threads at once. A store handle carries the process id: in a forked child
+ * every call answers YOLK_ERR_FORKED. After a failure yolk_last_error() says more, in this thread.
+ */
 #ifndef YOLK_STORE_H
 #define YOLK_STORE_H
 
@@ -31,33 +32,35 @@ struct yolk_store_options {
     uint64_t drain_grace_ms;     /* close: how long readers of this node's segment may go on */
     uint64_t lease_ttl_ms;       /* embedded master only: nominal lease; 0: the master's default */
     uint64_t eviction_high_watermark_permille; /* embedded master only; 0: the default (950) */
-    uint32_t replica_num;        /* copies a put makes, each in another segment; at least 1 */
+    uint32_t replica_num; /* copies a put makes, each in another segment; at least 1 */
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */
-void yolk_store_options_init(struct yolk_store_options *options);
+YOLK_API void yolk_store_options_init(struct yolk_store_options *options);
 
 /* Opens a store: reaches the master, opens a session and, with a segment, mounts it. Refuses bad
  * options with a sentence in yolk_last_error(). *out is written only on success.
  * Borrows options and its strings until return. */
-YOLK_MUST_USE enum yolk_status yolk_store_open(const struct yolk_store_options *options,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_open(const struct yolk_store_options *options,
                                                struct yolk_store **out);
 
 /* Drains (see yolk_store_drain), waits for calls of other threads, ends the session and frees all.
  * Handles of yolk_store_get_buffer must have been released: otherwise YOLK_ERR_BUSY and nothing is
  * closed. */
-YOLK_MUST_USE enum yolk_status yolk_store_close(struct yolk_store *store);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_close(struct yolk_store *store);
 
-/* Takes this process's segment out of use: no new placements at once, readers get grace_ms to finish,
- * then its objects are gone. Ok at once without a segment. */
-YOLK_MUST_USE enum yolk_status yolk_store_drain(struct yolk_store *store, uint64_t grace_ms);
+/* Takes this process's segment out of use: no new placements at once, readers get grace_ms to
+ * finish, then its objects are gone. Ok at once without a segment. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_drain(struct yolk_store *store, uint64_t grace_ms);
 
 /* Registers caller's memory so that transfers reach it without a bounce. Touches no page. The store
- * borrows it until unregistered. Unregistered buffers work too: they are registered for the call. */
-YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_store *store, void *pointer,
+ * borrows it until unregistered. Unregistered buffers work too: they are registered for the call.
+ */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_store *store, void *pointer,
                                                           size_t size);
 /* YOLK_ERR_BUSY while a transfer may still touch it. */
-YOLK_MUST_USE enum yolk_status yolk_store_unregister_buffer(struct yolk_store *store, void *pointer);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_unregister_buffer(struct yolk_store *store,
+                                                            void *pointer);
 
 struct yolk_slice {
     void *ptr;
@@ -71,69 +74,71 @@ struct yolk_kv {
     size_t key_size;
     const struct yolk_slice *slices; /* may be NULL with slice_count 0: a value of no bytes */
     size_t slice_count;
-    int64_t result; /* out: put and get: bytes of the value (>= 0), or a negative enum yolk_status */
+    int64_t
+        result; /* out: put and get: bytes of the value (>= 0), or a negative enum yolk_status */
 };
 
 /* Puts n values. Result: the value's size once every replica is in place, also when the key existed
- * before (which writes nothing: values are immutable). A key given twice in a batch is put once, the
- * first wins. Negative: YOLK_ERR_NO_SPACE (no room within put_wait_ms), _TOO_LARGE (no segment could
- * ever hold it), _TIMEOUT, … Returns YOLK_OK when each result is >= 0, else the first failing
- * result's status; results are always written, but with YOLK_ERR_INVALID/_FORKED/_CLOSED for all. */
-YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs,
+ * before (which writes nothing: values are immutable). A key given twice in a batch is put once,
+ * the first wins. Negative: YOLK_ERR_NO_SPACE (no room within put_wait_ms), _TOO_LARGE (no segment
+ * could ever hold it), _TIMEOUT, … Returns YOLK_OK when each result is >= 0, else the first failing
+ * result's status; results are always written, but with YOLK_ERR_INVALID/_FORKED/_CLOSED for all.
+ */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs,
                                               size_t count);
 
 /* Gets n values. Result: the value's size, its bytes in the slices; YOLK_ERR_NOT_FOUND;
  * YOLK_ERR_BUFFER_SMALL (nothing written); YOLK_ERR_LEASE_EXPIRED (the bytes arrived too late to be
  * trusted, twice). With a negative result the slices' contents are undefined. Returns as put. */
-YOLK_MUST_USE enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs,
                                               size_t count);
 
 /* result 1: there, 0: not. Only key, key_size are read. */
-YOLK_MUST_USE enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs,
                                                 size_t count);
 
 /* result: 0 removed, YOLK_ERR_NOT_FOUND, or YOLK_ERR_HAS_LEASE without force. */
-YOLK_MUST_USE enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs,
                                                  size_t count, int force);
 
 /* Removes every object (those leased only with force); *removed may be NULL. */
-YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force,
                                                      uint64_t *removed);
 
 /* The size of one value, no data moved. */
-YOLK_MUST_USE enum yolk_status yolk_store_size(struct yolk_store *store, const void *key,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_size(struct yolk_store *store, const void *key,
                                                size_t key_size, uint64_t *size);
 
 /* Calls visit for each key, in no order; keys put or removed meanwhile may be missed. visit borrows
  * the key out; a non-zero return ends the listing (YOLK_OK). */
 typedef int (*yolk_store_visit)(void *context, const void *key, size_t key_size, uint64_t size);
-YOLK_MUST_USE enum yolk_status yolk_store_list(struct yolk_store *store, yolk_store_visit visit,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_list(struct yolk_store *store, yolk_store_visit visit,
                                                void *context);
 
-/* A value without a copy where it lies on this machine (mapped, read only), else a copy in memory of
- * the store. Pinned until released: it is not evicted, its space is not reused. */
+/* A value without a copy where it lies on this machine (mapped, read only), else a copy in memory
+ * of the store. Pinned until released: it is not evicted, its space is not reused. */
 struct yolk_buffer {
     const void *data;
     uint64_t size;
     int mapped;     /* 1: the segment's own memory, 0: a copy */
     void *internal; /* the store's */
 };
-YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key,
                                                      size_t key_size, struct yolk_buffer *out);
-void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer);
+YOLK_API void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer);
 
 /* The master's figures and this client's, as "name value" lines. *text is the caller's: free(). */
-YOLK_MUST_USE enum yolk_status yolk_store_stat(struct yolk_store *store, char **text);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_stat(struct yolk_store *store, char **text);
 
 /* Has the master count everything anew and compare: *differences is 0 if its books are right. */
-YOLK_MUST_USE enum yolk_status yolk_store_recount(struct yolk_store *store, uint64_t *differences);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_recount(struct yolk_store *store, uint64_t *differences);
 
 /* Which route data of `key` takes to this process, for people. *text is the caller's: free(). */
-YOLK_MUST_USE enum yolk_status yolk_store_describe_route(struct yolk_store *store, const void *key,
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_describe_route(struct yolk_store *store, const void *key,
                                                          size_t key_size, char **text);
 
 /* 1 while the session with the master is open (a reconnect in progress: 0). */
-int yolk_store_is_connected(const struct yolk_store *store);
+YOLK_API int yolk_store_is_connected(const struct yolk_store *store);
 
 #ifdef __cplusplus
 }

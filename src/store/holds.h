@@ -23,6 +23,7 @@ struct store_holds;
 /* The common head of every request, as handed out by store_holds_stamp. */
 struct store_stamp {
     uint64_t session; /* 0: no session is open */
+    uint64_t epoch;   /* of holding: grants of an earlier one are void */
     uint64_t floor;
     uint32_t done_count;
     uint64_t done[STORE_DONE_MAX];
@@ -38,9 +39,12 @@ uint64_t store_holds_session(struct store_holds *holds);
 
 /* Takes the next op, live until finished. 0 if memory ran out (0 is never an op). */
 uint64_t store_holds_begin(struct store_holds *holds);
-/* The op touches this extent: reported in `held` when a session is opened anew. */
-YOLK_MUST_USE enum yolk_status store_holds_extent(struct store_holds *holds, uint64_t op, uint64_t segment,
-                                    uint64_t offset, uint64_t size);
+/* The op is about to touch this extent, granted to a message stamped in `epoch`: reported in `held`
+ * when the session is opened anew. YOLK_ERR_STALE when such a report was made since: the master was
+ * not told of this extent, so it must not be touched any more. */
+YOLK_MUST_USE enum yolk_status store_holds_extent(struct store_holds *holds, uint64_t op,
+                                                  uint64_t epoch, uint64_t segment, uint64_t offset,
+                                                  uint64_t size);
 /* The op is over and its memory quiet. Idempotent. */
 void store_holds_finish(struct store_holds *holds, uint64_t op);
 int store_holds_is_live(struct store_holds *holds, uint64_t op);
@@ -50,9 +54,6 @@ void store_holds_stamp(struct store_holds *holds, struct store_stamp *stamp);
 /* A message with this stamp was answered. */
 void store_holds_acknowledge(struct store_holds *holds, const struct store_stamp *stamp);
 
-/* Appends the packed held records of SESSION_OPEN. generation() maps a segment id to the lasting
- * generation of its memory, 0 if this process never opened it (then nothing can be touching it). */
-typedef uint64_t (*store_generation_fn)(void *self, uint64_t segment);
-YOLK_MUST_USE enum yolk_status store_holds_held(struct store_holds *holds, store_generation_fn generation, void *self,
-                                  struct base_buf *out);
+/* Begins a new epoch and appends the packed held records of SESSION_OPEN. */
+YOLK_MUST_USE enum yolk_status store_holds_report(struct store_holds *holds, struct base_buf *out);
 #endif

@@ -27,13 +27,10 @@ struct store_session_options {
     uint64_t seed; /* jitter of the back-off */
     /* a node: its segment */
     uint64_t segment_size; /* 0: no node */
-    uint64_t segment_generation;
     const char *endpoints;
     uint8_t ticket_key[32];
     struct store_mirror *mirror;
     struct store_holds *holds;
-    store_generation_fn generation; /* for the held records */
-    void *generation_self;
 };
 
 enum store_session_output_kind {

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Building the requests of a batch of items, and reading their answers with every count checked. */
+#ifndef YOLK_STORE_MESSAGE_H
+#define YOLK_STORE_MESSAGE_H
+
+#include "store/action.h"
+#include "store/holds.h"
+#include "wire/msg.h"
+
+/* Buffers kept from message to message. */
+struct store_message {
+    struct base_buf body;
+    struct base_buf keys;
+    struct base_buf extra;
+};
+void store_message_init(struct store_message *message);
+void store_message_free(struct store_message *message);
+
+struct wire_request store_message_request(const struct store_stamp *stamp, uint64_t op);
+
+/* The items listed by index; each replaces message->body. */
+YOLK_MUST_USE int store_message_put_start(struct store_message *message,
+                                          const struct store_stamp *stamp, uint64_t op,
+                                          const struct store_item *items, const uint32_t *indexes,
+                                          size_t count, uint32_t replica_num);
+YOLK_MUST_USE int store_message_get_start(struct store_message *message,
+                                          const struct store_stamp *stamp, uint64_t op,
+                                          const struct store_item *items, const uint32_t *indexes,
+                                          size_t count, uint32_t flags);
+/* EXIST, PUT_END, PUT_REVOKE, REMOVE (which reads force). indexes NULL: items [0, count). */
+YOLK_MUST_USE int store_message_keys(struct store_message *message, uint16_t kind,
+                                     const struct store_stamp *stamp, uint64_t op,
+                                     const struct store_item *items, const uint32_t *indexes,
+                                     size_t count, uint32_t force);
+YOLK_MUST_USE int store_message_renew(struct store_message *message,
+                                      const struct store_stamp *stamp, uint64_t op);
+
+/* Places of a GET_START or PUT_START, checked: each result's replicas and tickets are there. The
+ * views borrow the body. Fails with the reply's own status if that is none of YOLK_OK. */
+struct store_grants {
+    uint64_t guard_ttl_ms;
+    uint32_t count;
+    struct wire_view results;
+    struct wire_view replicas;
+    struct wire_view tickets;
+};
+YOLK_MUST_USE int store_message_grants(uint16_t reply_kind, const uint8_t *body, size_t size,
+                                       struct store_grants *grants);
+
+/* Results of a reply that has one status a key. */
+YOLK_MUST_USE int store_message_results(uint16_t reply_kind, const uint8_t *body, size_t size,
+                                        uint32_t expected, struct wire_view *results);
+
+/* The status of an ERROR frame, PROTOCOL for an answer of another kind than wanted, else YOLK_OK. */
+YOLK_MUST_USE int store_message_refused(uint16_t wanted, uint16_t kind, const uint8_t *body,
+                                        size_t size);
+
+/* 1: the master does not know the session (yet, any more): ask again when there is a new one. */
+int store_status_is_session(int status);
+#endif
