@@ -70,6 +70,9 @@ YOLK_MUST_USE int wire_hello_init(struct wire_hello_machine *m, bool server,
                                   const struct wire_hello_options *options);
 /* Client: appends the HELLO. Server: nothing. */
 YOLK_MUST_USE int wire_hello_start(struct wire_hello_machine *m, struct base_buf *out);
+/* Before the hello is done only its own small kinds may come: call this on a header before you make
+ * room for the body. */
+YOLK_MUST_USE int wire_hello_check_header(const struct wire_header *header);
 /* One frame of the peer. Appends what to send. OK while RUNNING or DONE; otherwise the reason of
  * the failure, and the output may still hold a last frame that tells the peer. */
 YOLK_MUST_USE int wire_hello_input(struct wire_hello_machine *m, const struct wire_header *header,
