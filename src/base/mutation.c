@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mutation.h"
+
+#ifdef YOLK_MUTANTS
+enum base_mutant base_mutant_active = MUT_NONE;
+#endif
+
+const char *base_mutant_name(enum base_mutant mutant)
+{
+    switch (mutant) {
+    case MUT_NONE:
+        return "none";
+    case MUT_SKIP_GUARD_CHECK:
+        return "skip-guard-check";
+    case MUT_ACCEPT_STALE:
+        return "accept-stale";
+    case MUT_COMPLETE_TWICE:
+        return "complete-twice";
+    case MUT_REUSE_UNDER_WRITER:
+        return "reuse-under-writer";
+    case MUT_COUNT:
+        break;
+    }
+    return "unknown";
+}
