@@ -161,6 +161,7 @@ static void end_window(struct store_get *get)
 static void fail_window(struct store_get *get, uint64_t now_ns, int status, int again)
 {
     for (size_t i = 0; i < get->window_count; i++) {
+        get->states[get->window[i]].failure = status;
         if (again && now_ns < get->deadline_ns)
             requery_item(get, get->window[i]);
         else

@@ -2,9 +2,10 @@
 /* The pure session machine: one control connection to the master, its session, heartbeats, the
  * mount of this process's segment, and what to do when any of them is lost.
  *
- * States: IDLE → CONNECTING → OPENING → [MOUNTING → OFFERING →] OPEN; a lost link goes back to IDLE
- * (after a back-off) and, with the same master instance, resumes by one HEARTBEAT on the new link; a
- * refused session goes to EXPIRED until the driver has reported its writers quiet, then OPENING. */
+ * States: IDLE → CONNECTING → [RESUMING →] OPENING → [MOUNTING → OFFERING →] OPEN. A lost link goes back
+ * to IDLE (after a back-off); on the new link the same master instance is resumed by one HEARTBEAT,
+ * another one is told by SESSION_OPEN what is held. A session that the master refuses goes to EXPIRED
+ * until the driver has reported its writers quiet, then OPENING. */
 #ifndef YOLK_STORE_SESSION_H
 #define YOLK_STORE_SESSION_H
 
