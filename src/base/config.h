@@ -73,19 +73,22 @@ enum base_setting {
     SET_LIMIT,       /* --limit (ls) */
     SET_ALL,         /* --all (rm) */
     /* replay and demo */
-    SET_TRACE,      /* --trace FILE */
-    SET_SYNTHETIC,  /* --synthetic */
-    SET_BLOCK_SIZE, /* --block-size */
-    SET_NODES,      /* --nodes */
-    SET_DRAM,       /* --dram: total over nodes */
-    SET_CLIENTS,    /* --clients */
-    SET_EMBEDDED,   /* --embedded */
-    SET_PROCESSES,  /* --processes */
-    SET_RESPAWN,    /* --respawn */
-    SET_REQUESTS,   /* --requests */
-    SET_UNORDERED,  /* --unordered */
-    SET_VERIFY,     /* --verify (on unless --verify=false) */
-    SET_SEED,       /* --seed */
+    SET_TRACE,        /* --trace FILE */
+    SET_SYNTHETIC,    /* --synthetic */
+    SET_BLOCK_SIZE,   /* --block-size */
+    SET_NODES,        /* --nodes */
+    SET_DRAM,         /* --dram: total over nodes */
+    SET_CLIENTS,      /* --clients */
+    SET_EMBEDDED,     /* --embedded */
+    SET_PROCESSES,    /* --processes */
+    SET_RESPAWN,      /* --respawn */
+    SET_REQUESTS,     /* --requests */
+    SET_UNORDERED,    /* --unordered */
+    SET_VERIFY,       /* --verify (on unless --verify=false) */
+    SET_SEED,         /* --seed */
+    SET_HOLD,         /* --hold: keep serving after the report until a signal */
+    SET_VERBOSE,      /* --verbose */
+    SET_REPORT_EVERY, /* --report-every N requests */
     /* sim */
     SET_SEEDS,    /* --seeds A..B */
     SET_STEPS,    /* --steps */
@@ -112,7 +115,7 @@ struct base_setting_info {
     const char *flag; /* without dashes; the file key is the same with '_' for '-' */
     char letter;      /* short flag or 0 */
     enum base_config_type type;
-    const char *fallback;          /* the default as text; "" for an empty string */
+    const char *fallback;          /* the default as text; NULL: the empty string */
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
     const char *environment;       /* YOLK_..., or NULL */
     const char *alias_environment; /* an upstream name (MOONCAKE_*, MC_*), or NULL */

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#define LOG_ROOM "config"
+#include "base/log.h"
+#include "base/units.h"
+
+#define MAX_NAME 128
+
+static bool same_name(const char *a, const char *b, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        char left = a[i] == '_' ? '-' : a[i];
+        char right = b[i] == '_' ? '-' : b[i];
+        if (left != right || left == '\0')
+            return false;
+    }
+    return b[size] == '\0';
+}
+
+static const char *fallback_text(const struct base_setting_info *info)
+{
+    return info->fallback != NULL ? info->fallback : "";
+}
+
+/* ---- one value ---- */
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t size = strlen(text);
+    for (const char *p = choices; p != NULL; p = strchr(p, '|')) {
+        if (*p == '|')
+            p++;
+        if (strncmp(p, text, size) == 0 && (p[size] == '|' || p[size] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static void format_bound(const struct base_setting_info *info, uint64_t bound, char *text,
+                         size_t size)
+{
+    if (info->type == CONFIG_SIZE)
+        base_format_size(bound, text, size);
+    else if (info->type == CONFIG_DURATION)
+        base_format_duration_ms(bound, text, size);
+    else
+        snprintf(text, size, "%llu", (unsigned long long)bound);
+}
+
+static int check_bounds(const struct base_setting_info *info, const char *name, const char *text,
+                        uint64_t number)
+{
+    char low[32];
+    char high[32];
+    if (number >= info->minimum && (info->maximum == 0 || number <= info->maximum))
+        return YOLK_OK;
+    format_bound(info, info->minimum, low, sizeof(low));
+    if (info->maximum == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be at least %s", name, text, low);
+    format_bound(info, info->maximum, high, sizeof(high));
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be from %s to %s", name, text, low,
+                     high);
+}
+
+static bool is_plain_number(const char *text)
+{
+    return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+}
+
+static int parse_value(const struct base_setting_info *info, const char *name, const char *text,
+                       uint64_t scale, struct base_config_value *value)
+{
+    int status = YOLK_OK;
+    switch (info->type) {
+    case CONFIG_STRING:
+        if (info->choices != NULL && !is_choice(info->choices, text))
+            status = base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be one of %s", name, text,
+                               info->choices);
+        return status;
+    case CONFIG_BOOL:
+        return base_parse_bool(name, text, &value->boolean);
+    case CONFIG_RATIO:
+        return base_parse_ratio(name, text, &value->ratio);
+    case CONFIG_U64:
+        status = base_parse_u64(name, text, &value->number);
+        break;
+    case CONFIG_SIZE:
+        status = base_parse_size(name, text, &value->number);
+        break;
+    case CONFIG_DURATION:
+        status = base_parse_duration_ms(name, text, &value->number);
+        break;
+    }
+    if (status != YOLK_OK)
+        return status;
+    if (scale > 1 && is_plain_number(text)) {
+        if (value->number > UINT64_MAX / scale)
+            return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": the number is too large", name,
+                             text);
+        value->number *= scale;
+    }
+    return check_bounds(info, name, text, value->number);
+}
+
+/* Parses also what a stronger origin has set already: a wrong value is an error wherever it stands.
+ */
+static int take(struct base_config *config, const struct base_setting_info *info, const char *name,
+                const char *text, uint64_t scale, enum base_config_origin origin)
+{
+    struct base_config_value *old = &config->values[info->id];
+    struct base_config_value value = {.origin = origin};
+    int status = parse_value(info, name, text, scale, &value);
+    if (status != YOLK_OK)
+        return status;
+    if (old->origin > origin)
+        return YOLK_OK;
+    value.text = strdup(text);
+    if (value.text == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the setting %s", name);
+    free(old->text);
+    *old = value;
+    return YOLK_OK;
+}
+
+int base_config_init(struct base_config *config, unsigned commands)
+{
+    *config = (struct base_config){.commands = commands};
+    for (int i = 0; i < SET_COUNT; i++) {
+        const struct base_setting_info *info = base_setting_info((enum base_setting)i);
+        int status = parse_value(info, info->flag, fallback_text(info), 1, &config->values[i]);
+        if (status != YOLK_OK)
+            return status;
+    }
+    return YOLK_OK;
+}
+
+void base_config_free(struct base_config *config)
+{
+    for (int i = 0; i < SET_COUNT; i++)
+        free(config->values[i].text);
+    free(config->positional);
+    *config = (struct base_config){0};
+}
+
+int base_config_set(struct base_config *config, enum base_setting setting, const char *value)
+{
+    const struct base_setting_info *info = base_setting_info(setting);
+    return take(config, info, info->flag, value, 1, ORIGIN_ARGUMENT);
+}
+
+/* ---- by name ---- */
+
+struct match {
+    const struct base_setting_info *info;
+    uint64_t scale;
+};
+
+static bool find_name(const char *name, size_t size, unsigned commands, struct match *match)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        const struct base_setting_info *info = base_setting_info((enum base_setting)i);
+        bool alias = info->alias_flag != NULL && same_name(name, info->alias_flag, size);
+        if ((info->commands & commands) == 0 || (!alias && !same_name(name, info->flag, size)))
+            continue;
+        match->info = info;
+        match->scale = alias && info->alias_scale != 0 ? info->alias_scale : 1;
+        return true;
+    }
+    return false;
+}
+
+static bool find_letter(char letter, unsigned commands, struct match *match)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        const struct base_setting_info *info = base_setting_info((enum base_setting)i);
+        if (info->letter != letter || (info->commands & commands) == 0)
+            continue;
+        *match = (struct match){info, 1};
+        return true;
+    }
+    return false;
+}
+
+int base_config_file_pair(struct base_config *config, const char *key, const char *value,
+                          const char *where)
+{
+    struct match match;
+    if (!find_name(key, strlen(key), COMMAND_ALL, &match) || match.info->id == SET_CONFIG ||
+        match.info->id == SET_HELP)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: unknown setting \"%.64s\"", where, key);
+    char name[MAX_NAME];
+    snprintf(name, sizeof(name), "%s: %.64s", where, key);
+    return take(config, match.info, name, value, match.scale, ORIGIN_FILE);
+}
+
+static int add_positional(struct base_config *config, const char *text)
+{
+    if (config->positional_count >= CONFIG_MAX_POSITIONAL)
+        return base_fail(YOLK_ERR_CONFIG, 0, "more than %d arguments", CONFIG_MAX_POSITIONAL);
+    if (config->positional_count % 16 == 0) {
+        const char **more = realloc(config->positional,
+                                    (config->positional_count + 16) * sizeof(*config->positional));
+        if (more == NULL)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the arguments");
+        config->positional = more;
+    }
+    config->positional[config->positional_count++] = text;
+    return YOLK_OK;
+}
+
+/* Takes argv[*at], a flag, and its value if that is the next argument; leaves *at on the last one
+ * used. */
+static int take_flag(struct base_config *config, int argc, char *const *argv, int *at)
+{
+    const char *argument = argv[*at];
+    const char *equals = strchr(argument, '=');
+    size_t size = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
+    struct match match;
+    bool found;
+    bool negated = false;
+    if (argument[1] == '-') {
+        found = find_name(argument + 2, size - 2, config->commands, &match);
+        if (!found && size > 5 && strncmp(argument, "--no-", 5) == 0 && equals == NULL) {
+            found = find_name(argument + 5, size - 5, config->commands, &match) &&
+                    match.info->type == CONFIG_BOOL;
+            negated = true;
+        }
+    } else {
+        found = size == 2 && find_letter(argument[1], config->commands, &match);
+    }
+    if (!found)
+        return base_fail(YOLK_ERR_CONFIG, 0, "unknown flag %.*s", size < 64 ? (int)size : 64,
+                         argument);
+    char name[MAX_NAME];
+    snprintf(name, sizeof(name), "--%s", match.info->flag);
+    const char *value = equals != NULL ? equals + 1 : NULL;
+    if (value == NULL && match.info->type == CONFIG_BOOL)
+        value = negated ? "false" : "true";
+    if (value == NULL) {
+        if (*at + 1 >= argc)
+            return base_fail(YOLK_ERR_CONFIG, 0, "%s needs a value: %s", name,
+                             match.info->value_name);
+        value = argv[++*at];
+    }
+    return take(config, match.info, name, value, match.scale, ORIGIN_ARGUMENT);
+}
+
+int base_config_args(struct base_config *config, int argc, char *const *argv)
+{
+    bool flags = true;
+    for (int i = 0; i < argc; i++) {
+        int status;
+        if (flags && strcmp(argv[i], "--") == 0) {
+            flags = false;
+            continue;
+        }
+        if (flags && argv[i][0] == '-' && argv[i][1] != '\0')
+            status = take_flag(config, argc, argv, &i);
+        else
+            status = add_positional(config, argv[i]);
+        if (status != YOLK_OK)
+            return status;
+    }
+    return YOLK_OK;
+}
+
+/* ---- environment ---- */
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_variable(const char *name, const char *entry, size_t size)
+{
+    return name != NULL && strlen(name) == size && strncmp(name, entry, size) == 0;
+}
+
+/* Whether the row knows the variable; own names win over upstream's of the same row. */
+static int take_variable(struct base_config *config, const struct base_setting_info *info,
+                         const char *entry, const char *equals, char *const *environment,
+                         bool *known)
+{
+    size_t size = (size_t)(equals - entry);
+    bool own = is_variable(info->environment, entry, size);
+    if (!own && !is_variable(info->alias_environment, entry, size))
+        return YOLK_OK;
+    *known = true;
+    if (!own && info->environment != NULL) {
+        size_t length = strlen(info->environment);
+        for (char *const *other = environment; *other != NULL; other++) {
+            if (strncmp(*other, info->environment, length) == 0 && (*other)[length] == '=')
+                return YOLK_OK;
+        }
+    }
+    char name[MAX_NAME];
+    snprintf(name, sizeof(name), "%.*s", (int)size, entry);
+    return take(config, info, name, equals + 1, own ? 1 : info->alias_scale, ORIGIN_ENVIRONMENT);
+}
+
+int base_config_environment(struct base_config *config, char *const *environment)
+{
+    char unknown[512] = "";
+    size_t used = 0;
+    for (char *const *entry = environment; *entry != NULL; entry++) {
+        const char *equals = strchr(*entry, '=');
+        bool upstream = has_prefix(*entry, "MOONCAKE_") || has_prefix(*entry, "MC_");
+        if (equals == NULL || (!upstream && !has_prefix(*entry, "YOLK_")))
+            continue;
+        bool known = false;
+        for (int i = 0; i < SET_COUNT; i++) {
+            int status = take_variable(config, base_setting_info((enum base_setting)i), *entry,
+                                       equals, environment, &known);
+            if (status != YOLK_OK)
+                return status;
+        }
+        /* YOLK_* that mean nothing here may belong to scripts and tests. */
+        if (!known && upstream && used < sizeof(unknown) - 1) {
+            int more = snprintf(unknown + used, sizeof(unknown) - used, "%s%.*s",
+                                used != 0 ? ", " : "", (int)(equals - *entry), *entry);
+            used += more > 0 ? (size_t)more : 0;
+        }
+    }
+    if (used != 0)
+        log_warn("these environment variables mean nothing here and are ignored: %s", unknown);
+    return YOLK_OK;
+}
+
+/* ---- rules between settings ---- */
+
+int base_config_check(const struct base_config *config)
+{
+    if (base_config_u64(config, SET_HEARTBEAT) * 2 > base_config_u64(config, SET_SESSION_TTL))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "session-ttl must be at least twice the heartbeat, or one lost message "
+                         "ends a session");
+    if (base_config_ratio(config, SET_EVICTION_HIGH) <
+        base_config_ratio(config, SET_EVICTION_RATIO))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "eviction-ratio must not exceed eviction-high-watermark-ratio");
+    if (base_config_bool(config, SET_EMBEDDED) && base_config_bool(config, SET_PROCESSES))
+        return base_fail(YOLK_ERR_CONFIG, 0, "--embedded and --processes exclude each other");
+    if (base_config_bool(config, SET_RESPAWN) && !base_config_bool(config, SET_PROCESSES))
+        return base_fail(YOLK_ERR_CONFIG, 0, "--respawn needs --processes");
+    if (base_config_bool(config, SET_SYNTHETIC) && base_config_given(config, SET_TRACE))
+        return base_fail(YOLK_ERR_CONFIG, 0, "--trace and --synthetic exclude each other");
+    return YOLK_OK;
+}
+
+/* ---- reading ---- */
+
+const char *base_config_string(const struct base_config *config, enum base_setting setting)
+{
+    const char *text = config->values[setting].text;
+    return text != NULL ? text : fallback_text(base_setting_info(setting));
+}
+
+uint64_t base_config_u64(const struct base_config *config, enum base_setting setting)
+{
+    return config->values[setting].number;
+}
+
+bool base_config_bool(const struct base_config *config, enum base_setting setting)
+{
+    return config->values[setting].boolean;
+}
+
+double base_config_ratio(const struct base_config *config, enum base_setting setting)
+{
+    return config->values[setting].ratio;
+}
+
+bool base_config_given(const struct base_config *config, enum base_setting setting)
+{
+    return config->values[setting].origin != ORIGIN_DEFAULT;
+}
+
+const char *base_config_origin_name(enum base_config_origin origin)
+{
+    static const char *const NAMES[] = {"default", "file", "environment", "argument"};
+    return NAMES[origin];
+}
