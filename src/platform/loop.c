@@ -49,6 +49,7 @@ struct loop_signal {
 
 struct loop_stream {
     struct loop *loop;
+    struct loop_listener *listener;
     struct loop_stream *previous, *next; /* of all streams */
     struct loop_stream *next_ready, *next_dirty;
     int fd;
@@ -65,7 +66,6 @@ struct loop_stream {
 
 struct loop_listener {
     struct loop *loop;
-    struct loop_listener *next;
     int fd;
     struct event *event;
     struct loop_timer *resume;
@@ -87,7 +87,6 @@ struct loop {
     struct ready_queue ready[QUEUE_COUNT];
     struct loop_stream *dirty;
     struct loop_stream *streams;
-    struct loop_listener *listeners;
     struct loop_signal signals[SIGNALS_MAX];
     size_t signal_count;
     void (*turn)(void *self);
@@ -584,6 +583,7 @@ static void accept_one(struct loop_listener *listener, int fd, const struct net_
     int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* fails on a unix socket */
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    stream->listener = listener;
     stream->options = options;
     base_buf_init(&stream->in, options.input_max);
     /* Sent bytes stay in front until half of the buffer is sent. */
@@ -646,8 +646,6 @@ enum yolk_status loop_listen(struct loop *loop, const struct net_address *addres
     }
     event_priority_set(listener->event, PRIORITY_NORMAL);
     event_add(listener->event, NULL);
-    listener->next = loop->listeners;
-    loop->listeners = listener;
     *out = listener;
     return YOLK_OK;
 }
@@ -656,11 +654,10 @@ void loop_listener_destroy(struct loop_listener *listener)
 {
     if (!listener)
         return;
-    struct loop_listener **at = &listener->loop->listeners;
-    while (*at && *at != listener)
-        at = &(*at)->next;
-    if (*at)
-        *at = listener->next;
+    for (struct loop_stream *stream = listener->loop->streams; stream; stream = stream->next)
+        if (stream->listener == listener)
+            kill_stream(stream, YOLK_ERR_CANCELED);
+    bury_dead(listener->loop);
     event_free(listener->event);
     loop_timer_destroy(listener->resume);
     net_close(listener->fd);
@@ -715,13 +712,6 @@ void loop_destroy(struct loop *loop)
 {
     if (!loop)
         return;
-    loop->turn = NULL;
-    while (loop->listeners)
-        loop_listener_destroy(loop->listeners);
-    for (struct loop_stream *stream = loop->streams; stream; stream = stream->next)
-        kill_stream(stream, YOLK_ERR_CANCELED);
-    loop->dirty = NULL;
-    bury_dead(loop);
     for (size_t i = 0; i < loop->signal_count; i++)
         event_free(loop->signals[i].event);
     if (loop->wake)
@@ -768,11 +758,6 @@ void loop_stop(struct loop *loop)
     loop->stop = true;
     if (write(loop->wake_fd, &one, sizeof(one)) < 0)
         return; /* the counter is full: it is awake */
-}
-
-void loop_bury(struct loop *loop)
-{
-    bury_dead(loop);
 }
 
 void loop_set_turn(struct loop *loop, void (*turn)(void *self), void *self)

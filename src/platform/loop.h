@@ -5,7 +5,7 @@
  * to be served, urgent streams are served first, each stream a bounded piece a turn, and one that does not take
  * what is sent to it is closed instead of growing.
  *
- * No callback ever runs inside a call of this interface, except those of loop_bury and loop_destroy: closing is carried out at
+ * No callback ever runs inside a call of this interface, except those of loop_listener_destroy: closing is carried out at
  * the end of the turn.
  */
 #ifndef PLATFORM_LOOP_H
@@ -29,14 +29,12 @@ struct loop_options {
 };
 
 YOLK_MUST_USE enum yolk_status loop_create(const struct loop_options *options, struct loop **out);
-/* Closes everything; the streams' closed callbacks run. */
+/* Listeners and timers must have been destroyed. */
 void loop_destroy(struct loop *loop);
 /* Until loop_stop. */
 YOLK_MUST_USE enum yolk_status loop_run(struct loop *loop);
 /* One turn: waits at most until something happens. For tests. */
 YOLK_MUST_USE enum yolk_status loop_turn(struct loop *loop);
-/* Carries out the closing of streams now: for an owner that goes away between turns. Not from a callback. */
-void loop_bury(struct loop *loop);
 /* From any thread. */
 void loop_stop(struct loop *loop);
 /* Called at the end of every turn, before output is sent. */
@@ -86,6 +84,7 @@ typedef bool (*loop_accept)(void *self, struct loop_stream *stream, const struct
 YOLK_MUST_USE enum yolk_status loop_listen(struct loop *loop, const struct net_address *address,
                                            loop_accept accept, void *self,
                                            struct net_address *bound, struct loop_listener **out);
+/* Closes it and every stream it accepted: their closed callbacks run now. Not from a callback. */
 void loop_listener_destroy(struct loop_listener *listener);
 
 /* Queues bytes. LIMIT: over the maximum, the stream is being closed; CLOSED: it already is. */

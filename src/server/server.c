@@ -383,10 +383,6 @@ void server_destroy(struct server *server)
         return;
     loop_set_turn(server->loop, NULL, NULL);
     loop_listener_destroy(server->listener);
-    for (size_t i = 0; server->slots && i < server->options.max_connections; i++)
-        if (server->slots[i].connection)
-            loop_stream_close(server->slots[i].connection->stream, YOLK_ERR_CANCELED, false);
-    loop_bury(server->loop);
     loop_timer_destroy(server->timer);
     master_core_destroy(server->core);
     explicit_bzero(server->secret, sizeof(server->secret));

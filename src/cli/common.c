@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/common.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/config_file.h"
+
+int cli_usage_error(const struct cli_command *command, const char *format, ...)
+{
+    va_list arguments;
+    fprintf(stderr, "yolk %s: ", command->name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\n(yolk help %s lists what it takes)\n", command->name);
+    return CLI_USAGE;
+}
+
+int cli_failure(const struct cli_command *command, enum yolk_status status, const char *format, ...)
+{
+    va_list arguments;
+    fprintf(stderr, "yolk %s: ", command->name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    const char *detail = yolk_last_error();
+    fprintf(stderr, ": %s\n", detail[0] ? detail : yolk_strerror(status));
+    return CLI_FAILED;
+}
+
+void cli_print_help(const struct cli_command *command)
+{
+    struct base_buf text;
+    printf("yolk %s%s%s\n\n%s\n\n", command->name, command->arguments[0] ? " " : "",
+           command->arguments, command->summary);
+    for (size_t i = 0; i < command->extra_count; i++) {
+        const struct cli_extra *extra = &command->extras[i];
+        char left[64];
+        snprintf(left, sizeof(left), "--%s %s", extra->flag, extra->value_name);
+        printf("  %-36s %s\n", left, extra->doc);
+    }
+    base_buf_init(&text, 256 * 1024);
+    if (base_config_help(command->commands, &text) == YOLK_OK)
+        fwrite(text.data, 1, text.size, stdout);
+    base_buf_free(&text);
+}
+
+/* "--flag VALUE" and "--flag=VALUE" of the extras are taken out of argv. */
+static bool take_extras(struct cli_command *command, int *argc, char **argv, int *code)
+{
+    int kept = 0;
+    for (int i = 0; i < *argc; i++) {
+        struct cli_extra *found = NULL;
+        const char *value = NULL;
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+            break;
+        }
+        for (size_t e = 0; e < command->extra_count && strncmp(argv[i], "--", 2) == 0; e++) {
+            size_t size = strlen(command->extras[e].flag);
+            if (strncmp(argv[i] + 2, command->extras[e].flag, size) != 0)
+                continue;
+            if (argv[i][2 + size] == '=')
+                value = argv[i] + 3 + size;
+            else if (argv[i][2 + size] != '\0')
+                continue;
+            found = &command->extras[e];
+            break;
+        }
+        if (!found) {
+            argv[kept++] = argv[i];
+            continue;
+        }
+        if (!value) {
+            if (i + 1 == *argc) {
+                *code = cli_usage_error(command, "--%s needs a value (%s)", found->flag,
+                                        found->value_name);
+                return false;
+            }
+            value = argv[++i];
+        }
+        found->value = value;
+    }
+    *argc = kept;
+    return true;
+}
+
+static int read_settings(struct base_config *config, int argc, char **argv)
+{
+    int status = base_config_args(config, argc, argv);
+    if (status != YOLK_OK || base_config_bool(config, SET_HELP))
+        return status;
+    status = base_config_environment(config, environ);
+    if (status == YOLK_OK && base_config_string(config, SET_CONFIG)[0])
+        status = config_file_load(config, base_config_string(config, SET_CONFIG));
+    return status == YOLK_OK ? base_config_check(config) : status;
+}
+
+bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_config *config,
+               int *code)
+{
+    if (!take_extras(command, &argc, argv, code))
+        return false;
+    int status = base_config_init(config, command->commands);
+    if (status == YOLK_OK)
+        status = read_settings(config, argc, argv);
+    if (status != YOLK_OK) {
+        *code = cli_usage_error(command, "%s", yolk_last_error());
+        base_config_free(config);
+        return false;
+    }
+    if (base_config_bool(config, SET_HELP)) {
+        cli_print_help(command);
+        base_config_free(config);
+        *code = CLI_OK;
+        return false;
+    }
+    enum base_log_level level;
+    if (base_log_parse_level(base_config_string(config, SET_LOG_LEVEL), &level))
+        base_log_set_level(level);
+    base_log_set_json(base_config_bool(config, SET_LOG_JSON));
+    base_error_clear();
+    return true;
+}
+
+static const char *text_or_null(const struct base_config *config, enum base_setting setting)
+{
+    const char *text = base_config_string(config, setting);
+    return text[0] ? text : NULL;
+}
+
+enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
+                                struct yolk_store **out)
+{
+    struct yolk_store_options options;
+    yolk_store_options_init(&options);
+    options.master = base_config_string(config, SET_MASTER);
+    options.name = text_or_null(config, SET_NAME);
+    options.host = text_or_null(config, SET_HOST);
+    options.secret_file = text_or_null(config, SET_SECRET_FILE);
+    options.transport = text_or_null(config, SET_TRANSPORT);
+    options.segment_size_bytes = segment_size;
+    options.put_wait_ms = base_config_u64(config, SET_PUT_WAIT);
+    options.timeout_ms = base_config_u64(config, SET_TIMEOUT);
+    options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
+    options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);
+    return yolk_store_open(&options, out);
+}
+
+void cli_print_key(const void *key, size_t size)
+{
+    const unsigned char *bytes = key;
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] >= 0x80 || (isprint(bytes[i]) && bytes[i] != '\\'))
+            putchar(bytes[i]);
+        else
+            printf("\\x%02x", bytes[i]);
+    }
+}

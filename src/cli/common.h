@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share: settings, messages, exit codes. */
+#ifndef CLI_COMMON_H
+#define CLI_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "yolk/store.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* A flag of one command that stands for a setting of the table in a handier form, or for none. */
+struct cli_extra {
+    const char *flag; /* without dashes */
+    const char *value_name;
+    const char *doc;
+    const char *value; /* as given; NULL: not */
+};
+
+struct cli_command {
+    const char *name;
+    const char *arguments; /* for example "KEY [FILE]" */
+    const char *summary;
+    unsigned commands; /* bits of enum base_command */
+    struct cli_extra *extras;
+    size_t extra_count;
+};
+
+/*
+ * Reads arguments (without program and command), environment and configuration file. Returns true to go on. When it
+ * returns false *code is the exit code: help was asked for, or something is wrong and has been said. The config must be
+ * freed in the first case only. `argv` is changed.
+ */
+bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_config *config,
+               int *code);
+/* "yolk NAME: ..." on standard error; returns CLI_USAGE. */
+int cli_usage_error(const struct cli_command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same with the thread's last error behind it; returns CLI_FAILED. */
+int cli_failure(const struct cli_command *command, enum yolk_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void cli_print_help(const struct cli_command *command);
+
+/* Opens a store as the settings say. With segment_size 0: a client. */
+enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
+                                struct yolk_store **out);
+/* Prints bytes of a key with everything that is not printable as \xNN. */
+void cli_print_key(const void *key, size_t size);
+
+int cli_master(int argc, char **argv);
+int cli_node(int argc, char **argv);
+int cli_put(int argc, char **argv);
+int cli_get(int argc, char **argv);
+int cli_exist(int argc, char **argv);
+int cli_ls(int argc, char **argv);
+int cli_rm(int argc, char **argv);
+int cli_stat(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+int cli_config(int argc, char **argv);
+
+#endif

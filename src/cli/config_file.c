@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/config_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+static int read_file(const char *path, struct base_buf *text)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return base_fail(YOLK_ERR_CONFIG, errno, "cannot read the configuration file %s", path);
+    int status = YOLK_OK;
+    char piece[8192];
+    size_t got;
+    while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
+        status = base_buf_append(text, piece, got);
+    if (status == YOLK_OK && ferror(file))
+        status = base_fail(YOLK_ERR_CONFIG, errno, "cannot read the configuration file %s", path);
+    else if (status != YOLK_OK)
+        status = base_fail(YOLK_ERR_CONFIG, 0, "the configuration file %s is larger than %u bytes",
+                           path, CONFIG_FILE_MAX);
+    fclose(file);
+    return status;
+}
+
+/* ---- JSON ---- */
+
+static int json_pair(struct base_config *config, const char *path, const char *key,
+                     const json_t *value)
+{
+    char number[64];
+    const char *text = number;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        text = json_string_value(value);
+        break;
+    case JSON_INTEGER:
+        snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        break;
+    case JSON_REAL:
+        snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+        break;
+    case JSON_TRUE:
+        text = "true";
+        break;
+    case JSON_FALSE:
+        text = "false";
+        break;
+    default:
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "%s: the value of \"%s\" must be a text, a number or true/false", path,
+                         key);
+    }
+    return base_config_file_pair(config, key, text, path);
+}
+
+static int load_json(struct base_config *config, const char *path, const struct base_buf *text)
+{
+    json_error_t error;
+    json_t *root = json_loadb((const char *)text->data, text->size, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s:%d: %s", path, error.line, error.text);
+    int status = YOLK_OK;
+    if (!json_is_object(root)) {
+        status = base_fail(YOLK_ERR_CONFIG, 0, "%s: the file must hold one JSON object", path);
+    } else {
+        const char *key;
+        json_t *value;
+        json_object_foreach(root, key, value)
+        {
+            status = json_pair(config, path, key, value);
+            if (status != YOLK_OK)
+                break;
+        }
+    }
+    json_decref(root);
+    return status;
+}
+
+/* ---- YAML ---- */
+
+struct yaml_reader {
+    struct base_config *config;
+    const char *path;
+    char *key; /* read, its value not yet */
+    int depth;
+    bool done;
+};
+
+static int yaml_refuse(const struct yaml_reader *reader, const yaml_event_t *event,
+                       const char *text)
+{
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", reader->path, event->start_mark.line + 1,
+                     text);
+}
+
+static int yaml_scalar(struct yaml_reader *reader, const yaml_event_t *event)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    if (reader->depth != 1)
+        return yaml_refuse(reader, event, "the file must consist of \"key: value\" lines");
+    if (strlen(text) != event->data.scalar.length)
+        return yaml_refuse(reader, event, "a zero byte in a text");
+    if (!reader->key) {
+        reader->key = strdup(text);
+        return reader->key ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory");
+    }
+    char where[512];
+    snprintf(where, sizeof(where), "%s:%zu", reader->path, event->start_mark.line + 1);
+    int status = base_config_file_pair(reader->config, reader->key, text, where);
+    free(reader->key);
+    reader->key = NULL;
+    return status;
+}
+
+static int yaml_event(struct yaml_reader *reader, const yaml_event_t *event)
+{
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        return yaml_scalar(reader, event);
+    case YAML_MAPPING_START_EVENT:
+        if (reader->depth++ > 0)
+            return yaml_refuse(reader, event, "settings have no inner levels");
+        return YOLK_OK;
+    case YAML_MAPPING_END_EVENT:
+        reader->depth--;
+        return YOLK_OK;
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_ALIAS_EVENT:
+        return yaml_refuse(reader, event, "lists and aliases are no settings");
+    case YAML_STREAM_END_EVENT:
+        reader->done = true;
+        return YOLK_OK;
+    default:
+        return YOLK_OK;
+    }
+}
+
+static int load_yaml(struct base_config *config, const char *path, const struct base_buf *text)
+{
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a YAML parser");
+    yaml_parser_set_input_string(&parser, text->data ? text->data : (const uint8_t *)"",
+                                 text->size);
+    struct yaml_reader reader = {.config = config, .path = path};
+    int status = YOLK_OK;
+    while (status == YOLK_OK && !reader.done) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&parser, &event)) {
+            status = base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", path,
+                               parser.problem_mark.line + 1,
+                               parser.problem ? parser.problem : "not YAML");
+            break;
+        }
+        status = yaml_event(&reader, &event);
+        yaml_event_delete(&event);
+    }
+    free(reader.key);
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+int config_file_load(struct base_config *config, const char *path)
+{
+    struct base_buf text;
+    base_buf_init(&text, CONFIG_FILE_MAX);
+    int status = read_file(path, &text);
+    const char *dot = strrchr(path, '.');
+    if (status == YOLK_OK)
+        status = dot && strcmp(dot, ".json") == 0 ? load_json(config, path, &text)
+                                                  : load_yaml(config, path, &text);
+    base_buf_free(&text);
+    return status;
+}
