@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One seed: a safety phase with faults, then healing, then a phase in which everything must come right. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cluster.h"
+#include "wire/msg.h"
+
+enum { SETTLE_MS = 8000, FINAL_MS = 3000, EVENTS_MAX = 20000000 };
+
+static uint64_t paused_until(const struct sim *sim, int actor)
+{
+    if (actor == SIM_MASTER)
+        return sim->master_paused_until_ns;
+    return actor < SIM_PEERS ? sim->peers[actor].paused_until_ns : 0;
+}
+
+static int is_for_an_earlier_life(const struct sim *sim, const struct sim_event *event)
+{
+    if (event->actor == SIM_PEERS || event->kind == SIM_RESTART)
+        return 0;
+    if (event->actor == SIM_MASTER)
+        return !sim->master_alive || event->incarnation != sim->master_incarnation;
+    return !sim->peers[event->actor].alive || event->incarnation != sim->peers[event->actor].incarnation;
+}
+
+static void link_up(struct sim *sim, int index)
+{
+    struct sim_peer *peer = &sim->peers[index];
+    peer->control = sim_connect(sim, index, -1);
+    if (peer->control != 0)
+        store_session_connected(peer->session, sim->world.now_ns, master_core_instance(sim->master));
+    else
+        store_session_link_lost(peer->session, sim->world.now_ns);
+    sim_peer_drive(sim, index);
+}
+
+static void link_down(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_peer *peer = &sim->peers[event->actor];
+    int slot = sim->connections[event->id - 1].slot;
+    if (slot < 0 && peer->control == event->id) {
+        peer->control = 0;
+        store_session_link_lost(peer->session, sim->world.now_ns);
+        sim_peer_drive(sim, event->actor);
+    } else if (slot >= 0 && peer->slots[slot].connection == event->id) {
+        sim_slot_link_lost(sim, event->actor, slot);
+        sim_slot_drive(sim, event->actor, slot);
+    }
+}
+
+static void frame_for_peer(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_peer *peer = &sim->peers[event->actor];
+    const struct sim_connection *c = &sim->connections[event->id - 1];
+    if (!c->open)
+        return;
+    if (c->slot >= 0) {
+        if (peer->slots[c->slot].connection == event->id)
+            sim_slot_reply(sim, event->actor, c->slot, event);
+        return;
+    }
+    if (peer->control != event->id)
+        return;
+    store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id, event->body,
+                        event->body_size);
+    sim_peer_drive(sim, event->actor);
+    sim_peer_try_quiet(sim, event->actor);
+    sim_peer_try_fences(sim, event->actor);
+}
+
+static void restart(struct sim *sim, int actor)
+{
+    if (actor == SIM_MASTER && !sim->master_alive)
+        sim_master_start(sim);
+    else if (actor != SIM_MASTER && !sim->peers[actor].alive)
+        sim_peer_start(sim, actor);
+}
+
+static void handle(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_peer *peer = event->actor >= 0 && event->actor < SIM_PEERS ? &sim->peers[event->actor] : NULL;
+    switch (event->kind) {
+    case SIM_TO_MASTER:
+        sim_master_input(sim, event);
+        break;
+    case SIM_MASTER_TICK:
+        if (sim->master_tick_at_ns == event->at_ns || sim->master_paused_until_ns != 0)
+            sim_master_tick(sim);
+        break;
+    case SIM_TO_PEER:
+        frame_for_peer(sim, event);
+        break;
+    case SIM_LINK_UP:
+        link_up(sim, event->actor);
+        break;
+    case SIM_LINK_DOWN:
+        link_down(sim, event);
+        break;
+    case SIM_PEER_TICK:
+        peer->tick_at_ns = 0;
+        sim_peer_drive(sim, event->actor);
+        break;
+    case SIM_SLOT_TICK:
+        peer->slots[event->id].tick_at_ns = 0;
+        sim_slot_drive(sim, event->actor, (int)event->id);
+        break;
+    case SIM_SLOT_START:
+        sim_slot_start(sim, event->actor, (int)event->id);
+        break;
+    case SIM_CHUNK:
+        sim_transfer_step(sim, event->id);
+        break;
+    case SIM_FAULT:
+        sim_fault_next(sim);
+        break;
+    case SIM_RESTART:
+        restart(sim, event->actor);
+        break;
+    }
+}
+
+static void check_overdue(struct sim *sim)
+{
+    for (int peer = SIM_NODES; peer < SIM_PEERS; peer++) {
+        for (int i = 0; i < SIM_SLOTS; i++) {
+            struct sim_slot *slot = &sim->peers[peer].slots[i];
+            if (sim->peers[peer].paused_until_ns != 0) /* its clock of patience stands still */
+                slot->overdue_ns = sim->peers[peer].paused_until_ns + 3 * CLOCK_NS_PER_S;
+            if (slot->operation != SIM_IDLE && sim->world.now_ns > slot->overdue_ns)
+                sim_world_fail(&sim->world, "R4: an operation of peer %d is not over after its deadline",
+                               peer);
+        }
+    }
+}
+
+static void mix_event(struct sim *sim, const struct sim_event *event)
+{
+    uint64_t words[5] = {event->at_ns, (uint64_t)event->kind << 32 | (uint32_t)event->actor, event->id,
+                         event->message, event->body_size};
+    sim_world_mix(&sim->world, words, sizeof words);
+    if (event->body_size > 0)
+        sim_world_mix(&sim->world, event->body, event->body_size);
+}
+
+/* Runs until the given time, or until the first failure. */
+static void run_until(struct sim *sim, uint64_t end_ns)
+{
+    uint64_t events = 0;
+    struct sim_event event;
+    while (sim->world.failure[0] == 0 && sim->world.count > 0 && sim->world.heap[0].at_ns <= end_ns) {
+        if (!sim_world_pop(&sim->world, &event))
+            break;
+        for (int i = 0; i < SIM_PEERS; i++) {
+            if (sim->peers[i].cut_from_master && sim->peers[i].cut_until_ns <= sim->world.now_ns)
+                sim->peers[i].cut_from_master = 0;
+            if (sim->peers[i].paused_until_ns <= sim->world.now_ns)
+                sim->peers[i].paused_until_ns = 0;
+        }
+        if (is_for_an_earlier_life(sim, &event)) {
+            free(event.body);
+            continue;
+        }
+        uint64_t paused = paused_until(sim, event.actor);
+        if (paused > sim->world.now_ns && event.kind != SIM_RESTART) {
+            event.at_ns = paused;
+            sim_world_push(&sim->world, event);
+            continue;
+        }
+        mix_event(sim, &event);
+        handle(sim, &event);
+        check_overdue(sim);
+        if (sim->master_paused_until_ns <= sim->world.now_ns)
+            sim->master_paused_until_ns = 0;
+        free(event.body);
+        if (++events == EVENTS_MAX)
+            sim_world_fail(&sim->world, "events without end");
+    }
+    if (sim->world.failure[0] == 0)
+        sim->world.now_ns = end_ns;
+}
+
+static void expect_zero(struct sim *sim, uint64_t value, const char *what)
+{
+    if (value != 0)
+        sim_world_fail(&sim->world, "R6: after healing, %s: %llu", what, (unsigned long long)value);
+}
+
+static void check_settled(struct sim *sim)
+{
+    struct master_stats stats, counted;
+    const char *broken = master_core_check(sim->master);
+    if (broken != NULL)
+        sim_world_fail(&sim->world, "the master's books are wrong: %s", broken);
+    expect_zero(sim, master_core_recount(sim->master, &counted), "gauges that differ from a recount");
+    master_core_stats(sim->master, &stats);
+    if (stats.segments_open != SIM_NODES)
+        sim_world_fail(&sim->world, "R6: after healing, %llu of %d segments are open",
+                       (unsigned long long)stats.segments_open, SIM_NODES);
+    expect_zero(sim, stats.zombies, "sessions not fenced");
+    expect_zero(sim, stats.limbo_bytes, "bytes in limbo");
+    expect_zero(sim, stats.open_bytes, "bytes of puts that are over");
+    expect_zero(sim, stats.guards, "guards");
+    for (int peer = 0; peer < SIM_PEERS; peer++) {
+        if (!store_session_is_open(sim->peers[peer].session))
+            sim_world_fail(&sim->world, "R6: after healing, the session of peer %d is not open", peer);
+    }
+}
+
+/* Every key can be put by one client and read by the other. */
+static void check_final(struct sim *sim)
+{
+    for (int key = 0; key < SIM_KEYS && sim->world.failure[0] == 0; key++) {
+        sim_slot_begin_final(sim, SIM_NODES, 0, SIM_PUT, key);
+        run_until(sim, sim->world.now_ns + FINAL_MS * CLOCK_NS_PER_MS / 2);
+        if (sim->world.failure[0] != 0)
+            return;
+        sim_slot_begin_final(sim, SIM_NODES + 1, 0, SIM_GET, key);
+        run_until(sim, sim->world.now_ns + FINAL_MS * CLOCK_NS_PER_MS / 2);
+    }
+}
+
+static void start(struct sim *sim, uint64_t seed)
+{
+    sim_world_init(&sim->world, seed);
+    sim->faults_on = 1;
+    sim->load_on = 1;
+    sim->drop_permille = sim_world_below(&sim->world, 6);
+    sim->double_permille = sim_world_below(&sim->world, 20);
+    sim->late_permille = sim_world_below(&sim->world, 20);
+    for (int i = 0; i < SIM_CLIENTS; i++)
+        sim->shm[i] = (int)sim_world_below(&sim->world, 2);
+    sim_master_start(sim);
+    for (int peer = 0; peer < SIM_PEERS; peer++)
+        sim_peer_start(sim, peer);
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + 200 * CLOCK_NS_PER_MS,
+                                                   .kind = SIM_FAULT,
+                                                   .actor = SIM_PEERS});
+}
+
+static void finish(struct sim *sim)
+{
+    for (int peer = 0; peer < SIM_PEERS; peer++) {
+        if (sim->peers[peer].alive)
+            sim_peer_crash(sim, peer);
+    }
+    if (sim->master_alive)
+        sim_master_stop(sim);
+    for (size_t i = 0; i < sim->transfer_count; i++) {
+        if (sim->transfers[i].live && sim->transfers[i].memory != NULL)
+            sim_memory_put(sim->transfers[i].memory);
+    }
+    sim_world_free(&sim->world);
+    free(sim->connections);
+    free(sim->transfers);
+    free(sim->segments);
+    free(sim->versions);
+}
+
+uint64_t sim_run(uint64_t seed, const struct sim_options *options, uint64_t marks[SIM_MARK_COUNT],
+                 char *failure, size_t failure_size)
+{
+    struct sim *sim = calloc(1, sizeof *sim);
+    assert(sim != NULL);
+    start(sim, seed);
+    run_until(sim, sim->world.now_ns + options->steps * CLOCK_NS_PER_MS);
+    if (sim->world.failure[0] == 0) {
+        sim_fault_heal(sim);
+        run_until(sim, sim->world.now_ns + SETTLE_MS / 2 * CLOCK_NS_PER_MS);
+        sim->load_on = 0;
+        run_until(sim, sim->world.now_ns + SETTLE_MS / 2 * CLOCK_NS_PER_MS);
+    }
+    if (sim->world.failure[0] == 0)
+        check_settled(sim);
+    if (sim->world.failure[0] == 0)
+        check_final(sim);
+    uint64_t hash = sim->world.hash;
+    finish(sim); /* may still find broken books, and counts the last master's figures */
+    for (int i = 0; i < SIM_MARK_COUNT; i++)
+        marks[i] += sim->world.marks[i];
+    snprintf(failure, failure_size, "%s", sim->world.failure);
+    free(sim);
+    return hash;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The deterministic simulator: the real cores of the master, three nodes and two clients on virtual time,
+ * with faults drawn from a seed. One thread; the same seed gives the same run to the last byte. */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+/* The command: `yolk sim` and the program yolk-sim. Answers the exit status. */
+int sim_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes on their way between a client's buffer and a node's memory, a piece at a time, so that everything can
+ * happen in between. Two manners: shared memory (nobody asks once it is mapped) and a stream (the node checks each
+ * access; a cut leaves a write of which the client cannot know). */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cluster.h"
+
+enum { CHUNK = 512 };
+
+void sim_memory_put(struct sim_memory *memory)
+{
+    if (--memory->references == 0)
+        free(memory);
+}
+
+void sim_memory_detach(struct sim *sim, int peer, uint64_t session)
+{
+    for (int node = 0; node < SIM_NODES; node++) {
+        struct sim_memory *memory = sim->peers[node].memory;
+        for (int i = 0; memory != NULL && i < memory->attached_count;) {
+            if (memory->attached_peer[i] == peer && (session == 0 || memory->attached[i] == session ||
+                                                     session == UINT64_MAX)) {
+                memory->attached_count--;
+                memory->attached[i] = memory->attached[memory->attached_count];
+                memory->attached_peer[i] = memory->attached_peer[memory->attached_count];
+            } else {
+                i++;
+            }
+        }
+    }
+}
+
+static void attach(struct sim_memory *memory, int peer, uint64_t session)
+{
+    for (int i = 0; i < memory->attached_count; i++) {
+        if (memory->attached[i] == session && memory->attached_peer[i] == peer)
+            return;
+    }
+    assert(memory->attached_count < SIM_ATTACHED_MAX);
+    memory->attached[memory->attached_count] = session;
+    memory->attached_peer[memory->attached_count++] = peer;
+}
+
+int sim_transfers_write(const struct sim *sim, int peer, uint64_t session)
+{
+    for (size_t i = 0; i < sim->transfer_count; i++) {
+        const struct sim_transfer *t = &sim->transfers[i];
+        if (t->live && t->write && t->peer == peer &&
+            (session == UINT64_MAX || t->action.session == session))
+            return 1;
+    }
+    return 0;
+}
+
+int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory, uint64_t session)
+{
+    for (int i = 0; i < memory->attached_count; i++) {
+        if (memory->attached[i] == session)
+            return 1;
+    }
+    for (size_t i = 0; i < sim->transfer_count; i++) {
+        const struct sim_transfer *t = &sim->transfers[i];
+        if (t->live && t->write && t->checked && t->memory == memory && t->action.session == session)
+            return 1;
+    }
+    return 0;
+}
+
+static void schedule(struct sim *sim, size_t index)
+{
+    struct sim_transfer *t = &sim->transfers[index];
+    uint64_t delay = 5 * CLOCK_NS_PER_US + sim_world_below(&sim->world, 200 * CLOCK_NS_PER_US);
+    if (sim->faults_on && sim_world_chance(&sim->world, 10))
+        delay += sim_world_below(&sim->world, 100 * CLOCK_NS_PER_MS); /* a slow one */
+    /* What is under way in a network moves even if its sender is stopped or gone. */
+    int actor = t->abandoned ? SIM_PEERS : t->peer;
+    sim_world_push(&sim->world,
+                   (struct sim_event){.at_ns = sim->world.now_ns + delay,
+                                      .kind = SIM_CHUNK,
+                                      .actor = actor,
+                                      .incarnation = t->abandoned ? 0 : sim->peers[t->peer].incarnation,
+                                      .id = index});
+}
+
+static int node_of(const struct sim *sim, uint64_t segment)
+{
+    for (size_t i = sim->segment_count; i-- > 0;) {
+        if (sim->segments[i].id == segment)
+            return sim->segments[i].node;
+    }
+    return -1;
+}
+
+static void tell(struct sim *sim, const struct sim_transfer *t, enum yolk_status status)
+{
+    struct sim_slot *slot = &sim->peers[t->peer].slots[t->slot];
+    if (t->write)
+        store_put_transferred(slot->put, sim->world.now_ns, t->action.cookie, status);
+    else
+        store_get_transferred(slot->get, sim->world.now_ns, t->action.cookie, status);
+}
+
+static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status status)
+{
+    int peer = t->peer, slot = t->slot, abandoned = t->abandoned;
+    struct sim_transfer copy = *t;
+    t->live = 0;
+    if (t->memory != NULL)
+        sim_memory_put(t->memory);
+    if (!abandoned) {
+        tell(sim, &copy, status);
+        sim_slot_drive(sim, peer, slot);
+    }
+    sim_peer_try_quiet(sim, peer);
+    for (int node = 0; node < SIM_NODES; node++)
+        sim_peer_try_fences(sim, node);
+}
+
+void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const struct store_action *action)
+{
+    size_t index = 0;
+    while (index < sim->transfer_count && sim->transfers[index].live)
+        index++;
+    if (index == sim->transfer_count) {
+        struct sim_transfer *grown =
+            realloc(sim->transfers, (sim->transfer_count + 1) * sizeof *sim->transfers);
+        assert(grown != NULL);
+        sim->transfers = grown;
+        sim->transfer_count++;
+    }
+    int node = node_of(sim, action->segment);
+    sim->transfers[index] = (struct sim_transfer){.live = 1,
+                                                  .peer = peer,
+                                                  .slot = slot,
+                                                  .node = node,
+                                                  .write = write,
+                                                  .shm = sim->shm[peer - SIM_NODES],
+                                                  .action = *action};
+    if (node >= 0 && sim->peers[node].alive) {
+        sim->transfers[index].memory = sim->peers[node].memory;
+        sim->transfers[index].memory->references++;
+        sim->transfers[index].node_incarnation = sim->peers[node].incarnation;
+    }
+    schedule(sim, index);
+}
+
+/* The provider's question, the real one. */
+static enum yolk_status let_in(struct sim *sim, struct sim_transfer *t)
+{
+    struct yolk_ticket ticket = {.offset = t->action.offset, .size = t->action.size, .op = t->action.op};
+    memcpy(ticket.mac, t->action.ticket, sizeof ticket.mac);
+    struct yolk_access_request request = {.segment = t->action.segment,
+                                          .session = t->action.session,
+                                          .offset = t->action.offset,
+                                          .size = t->action.size,
+                                          .ticket = t->write ? &ticket : NULL,
+                                          .opcode = t->write ? YOLK_WRITE : YOLK_READ};
+    enum yolk_status status = access_check(&sim->peers[t->node].grant, &request);
+    if (status == YOLK_ERR_STALE)
+        sim_world_mark(&sim->world, SIM_MARK_ACCESS_STALE);
+    else if (status == YOLK_ERR_ACCESS)
+        sim_world_mark(&sim->world, SIM_MARK_ACCESS_DENIED);
+    if (status == YOLK_OK) {
+        t->checked = 1;
+        if (t->shm && t->write)
+            attach(t->memory, t->peer, t->action.session);
+    }
+    return status;
+}
+
+static void move(struct sim *sim, struct sim_transfer *t)
+{
+    uint64_t size = t->action.size - t->moved < CHUNK ? t->action.size - t->moved : CHUNK;
+    uint8_t *local = sim->peers[t->peer].slots[t->slot].buffers[t->action.item] + t->moved;
+    uint8_t *remote = t->memory->bytes + t->action.offset + t->moved;
+    assert(t->action.offset + t->moved + size <= SIM_SEGMENT);
+    if (t->write)
+        memcpy(remote, local, size);
+    else
+        memcpy(local, remote, size);
+    t->moved += size;
+}
+
+/* The stream is cut or its node dead. */
+static int broken(const struct sim *sim, const struct sim_transfer *t)
+{
+    return !t->shm && (!sim->peers[t->node].alive ||
+                       sim->peers[t->node].incarnation != t->node_incarnation ||
+                       sim->cut[t->peer][t->node]);
+}
+
+/* A write that may still be under way when its client is told: its last bytes land later, from a copy. */
+static void abandon(struct sim *sim, size_t index, enum yolk_status status)
+{
+    struct sim_transfer *t = &sim->transfers[index];
+    struct sim_transfer copy = *t;
+    int still_served = sim->peers[t->node].alive && sim->peers[t->node].incarnation == t->node_incarnation;
+    if (!t->write || !t->checked || !still_served) {
+        finish(sim, t, status);
+        return;
+    }
+    t->abandoned = 1;
+    schedule(sim, index);
+    tell(sim, &copy, YOLK_ERR_STUCK);
+    sim_slot_drive(sim, copy.peer, copy.slot);
+}
+
+void sim_transfer_step(struct sim *sim, size_t index)
+{
+    struct sim_transfer *t = &sim->transfers[index];
+    if (!t->live)
+        return;
+    if (t->abandoned) {
+        sim_world_mark(&sim->world, SIM_MARK_LATE_WRITE);
+        uint64_t garbage = UINT64_C(0x5a5a5a5a5a5a5a5a);
+        uint64_t left = t->action.size - t->moved;
+        memcpy(t->memory->bytes + t->action.offset + t->moved, &garbage, left < 8 ? left : 8);
+        finish(sim, t, YOLK_OK);
+        return;
+    }
+    if (t->memory == NULL || (!t->checked && !sim->peers[t->node].alive)) {
+        finish(sim, t, YOLK_ERR_PEER_DEAD);
+        return;
+    }
+    if (!t->checked) {
+        if (sim->peers[t->node].incarnation != t->node_incarnation) {
+            /* The process of that address is another one by now; the connection is made to it. */
+            sim_memory_put(t->memory);
+            t->memory = sim->peers[t->node].memory;
+            t->memory->references++;
+            t->node_incarnation = sim->peers[t->node].incarnation;
+        }
+        enum yolk_status status = let_in(sim, t);
+        if (status != YOLK_OK) {
+            finish(sim, t, status);
+            return;
+        }
+    }
+    if (broken(sim, t)) {
+        abandon(sim, index, YOLK_ERR_LINK);
+        return;
+    }
+    if (sim->world.now_ns > t->action.deadline_ns) {
+        if (t->shm)
+            finish(sim, t, YOLK_ERR_TIMEOUT);
+        else
+            abandon(sim, index, YOLK_ERR_TIMEOUT);
+        return;
+    }
+    if (!t->shm && sim->peers[t->node].paused_until_ns > sim->world.now_ns) {
+        schedule(sim, index); /* a stopped node neither reads nor writes its sockets */
+        return;
+    }
+    move(sim, t);
+    if (t->moved == t->action.size)
+        finish(sim, t, YOLK_OK);
+    else
+        schedule(sim, index);
+}

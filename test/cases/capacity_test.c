@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Public failure cases, class B: capacity, eviction, fragmentation. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cluster.h"
+
+struct pusher {
+    struct yolk_store *store;
+    int number;
+    uint64_t count;
+    size_t size;
+    uint64_t failed;
+    uint64_t wrong_code;
+};
+
+static void *push(void *argument)
+{
+    struct pusher *p = argument;
+    uint8_t *data = malloc(p->size);
+    char key[64];
+    for (uint64_t i = 0; i < p->count; i++) {
+        snprintf(key, sizeof key, "push/%d/%llu", p->number, (unsigned long long)i);
+        fill_value(data, p->size, i);
+        int64_t result = put_one(p->store, key, data, p->size);
+        p->failed += result != (int64_t)p->size;
+        p->wrong_code += result < 0 && result != YOLK_ERR_NO_SPACE;
+    }
+    free(data);
+    return NULL;
+}
+
+static void c14_many_writers_into_a_full_pool(void **state)
+{
+    (void)state;
+    enum { WRITERS = 32, SIZE = 1 << 20 };
+    struct cluster cluster;
+    cluster_start(&cluster, &(struct cluster_options){1000, 30000, 60000, 0});
+    cluster_add_node(&cluster, "256MiB");
+    struct yolk_store *store = cluster_client(&cluster, 0, 2000);
+    cluster_wait_segments(store, 1);
+    uint64_t each = rounds(20, 320); /* MiB a writer: in full, 10 GiB together */
+    struct pusher pushers[WRITERS];
+    pthread_t threads[WRITERS];
+    for (int i = 0; i < WRITERS; i++) {
+        pushers[i] = (struct pusher){store, i, each, SIZE, 0, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, push, &pushers[i]), 0);
+    }
+    uint64_t failed = 0, wrong_code = 0;
+    for (int i = 0; i < WRITERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        failed += pushers[i].failed;
+        wrong_code += pushers[i].wrong_code;
+    }
+    assert_int_equal(wrong_code, 0);
+    assert_true(failed * 100 <= WRITERS * each);
+    assert_int_equal(yolk_store_close(store), YOLK_OK);
+    cluster_stop(&cluster);
+}
+
+/* Puts values of one size until one finds no room; answers the bytes that went in. */
+static uint64_t fill_pool(struct yolk_store *store, const char *prefix, size_t size)
+{
+    uint8_t *data = malloc(size);
+    uint64_t bytes = 0;
+    char key[64];
+    for (uint64_t i = 0;; i++) {
+        snprintf(key, sizeof key, "%s/%llu", prefix, (unsigned long long)i);
+        fill_value(data, size, i);
+        uint64_t evicted = cluster_figure(store, "master_evicted_key_count");
+        int64_t result = put_one(store, key, data, size);
+        if (result != (int64_t)size || cluster_figure(store, "master_evicted_key_count") != evicted)
+            break;
+        bytes += size;
+    }
+    free(data);
+    return bytes;
+}
+
+static int pool_is_empty(void *context)
+{
+    return cluster_figure(context, "master_allocated_bytes") == 0 &&
+           cluster_figure(context, "master_unclean_bytes") == 0;
+}
+
+static void c16_freed_space_serves_any_size(void **state)
+{
+    (void)state;
+    const uint64_t capacity = 256 << 20;
+    const size_t sizes[] = {1 << 20, 3 << 20, 100 << 10};
+    struct cluster cluster;
+    cluster_start(&cluster, &(struct cluster_options){500, 30000, 60000, 1000});
+    cluster_add_node(&cluster, "256MiB");
+    struct yolk_store *store = cluster_client(&cluster, 0, 50);
+    cluster_wait_segments(store, 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char prefix[32];
+        uint64_t removed = 0;
+        snprintf(prefix, sizeof prefix, "round%zu", i);
+        assert_true(fill_pool(store, prefix, sizes[i]) * 100 >= capacity * 95);
+        assert_int_equal(yolk_store_remove_all(store, 1, &removed), YOLK_OK);
+        assert_true(removed > 0);
+        assert_true(wait_until(pool_is_empty, store, 10000));
+    }
+    assert_int_equal(yolk_store_close(store), YOLK_OK);
+    cluster_stop(&cluster);
+}
+
+static void c22_puts_leave_a_dead_node_and_do_not_flood_a_new_one(void **state)
+{
+    (void)state;
+    enum { SIZE = 64 << 10, NODES = 3, PUTS = 1000 };
+    struct cluster cluster;
+    cluster_start(&cluster, &(struct cluster_options){500, 2000, 3000, 0});
+    for (int i = 0; i < NODES; i++)
+        cluster_add_node(&cluster, "64MiB");
+    struct yolk_store *store = cluster_client(&cluster, 0, 8000);
+    cluster_wait_segments(store, NODES);
+    uint8_t data[SIZE];
+    char key[64];
+    for (int i = 0; i < 2765; i++) { /* 90 % of three times 64 MiB */
+        snprintf(key, sizeof key, "first/%d", i);
+        fill_value(data, SIZE, (uint64_t)i);
+        assert_int_equal(put_one(store, key, data, SIZE), SIZE);
+    }
+    cluster_kill_node(&cluster, 0, SIGKILL);
+    for (int i = 0; i < 20; i++) { /* go elsewhere at the first failed transfer, not after the TTL */
+        uint64_t before = test_now_ms();
+        snprintf(key, sizeof key, "second/%d", i);
+        fill_value(data, SIZE, (uint64_t)i);
+        assert_int_equal(put_one(store, key, data, SIZE), SIZE);
+        assert_true(test_now_ms() - before < 3000);
+    }
+    cluster_wait_segments(store, NODES - 1);
+    cluster_add_node(&cluster, "64MiB");
+    cluster_wait_segments(store, NODES);
+    uint64_t before = cluster_figure(store, "master_newest_segment_puts");
+    for (int i = 0; i < PUTS; i++) {
+        snprintf(key, sizeof key, "third/%d", i);
+        fill_value(data, SIZE, (uint64_t)i);
+        assert_int_equal(put_one(store, key, data, SIZE), SIZE);
+    }
+    uint64_t drawn = cluster_figure(store, "master_newest_segment_puts") - before;
+    assert_true(drawn > 0);
+    assert_true(drawn * 100 <= PUTS * 60);
+    assert_int_equal(yolk_store_close(store), YOLK_OK);
+    cluster_stop(&cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c14_many_writers_into_a_full_pool),
+        cmocka_unit_test(c16_freed_space_serves_any_size),
+        cmocka_unit_test(c22_puts_leave_a_dead_node_and_do_not_flood_a_new_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

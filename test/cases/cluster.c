@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { START_TIMEOUT_MS = 20000 };
+
+uint64_t test_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int wait_until(int (*check)(void *context), void *context, uint64_t timeout_ms)
+{
+    uint64_t end = test_now_ms() + timeout_ms;
+    while (!check(context)) {
+        if (test_now_ms() >= end)
+            return 0;
+        poll(NULL, 0, 5); /* the pace of asking, not a wait for an outcome */
+    }
+    return 1;
+}
+
+uint64_t rounds(uint64_t cut, uint64_t full)
+{
+    const char *value = getenv("YOLK_CASES_FULL");
+    return value != NULL && strcmp(value, "1") == 0 ? full : cut;
+}
+
+/* Test programs stand in the build folder, beside `yolk` or one folder below it. */
+static void program_path(char *path, size_t size)
+{
+    char self[3000];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = 0;
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(self, '/');
+        assert_non_null(slash);
+        *slash = 0;
+        snprintf(path, size, "%s/yolk", self);
+        if (access(path, X_OK) == 0)
+            return;
+    }
+    fail_msg("no program `yolk` beside this test");
+}
+
+static pid_t spawn(char *const argv[], int output)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (output >= 0) {
+            dup2(output, STDOUT_FILENO);
+            close(output);
+        }
+        execv(argv[0], argv);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* Reads the child's output until a line holds `needle`; the line is left in `line`. */
+static void read_line_with(int fd, const char *needle, char *line, size_t size)
+{
+    uint64_t end = test_now_ms() + START_TIMEOUT_MS;
+    size_t used = 0;
+    while (test_now_ms() < end) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        if (poll(&wait, 1, 100) <= 0)
+            continue;
+        ssize_t got = read(fd, line + used, 1);
+        if (got <= 0)
+            break;
+        if (line[used] == '\n' || used + 2 == size) {
+            line[used] = 0;
+            if (strstr(line, needle) != NULL)
+                return;
+            used = 0;
+        } else {
+            used++;
+        }
+    }
+    fail_msg("no line with \"%s\" from the process started", needle);
+}
+
+void cluster_start(struct cluster *cluster, const struct cluster_options *options)
+{
+    char path[4096], ttl[32], put[32], session[32], ratio[32], line[512];
+    memset(cluster, 0, sizeof *cluster);
+    cluster->options = *options;
+    program_path(path, sizeof path);
+    snprintf(ttl, sizeof ttl, "%" PRIu64 "ms", options->lease_ttl_ms);
+    snprintf(put, sizeof put, "%" PRIu64 "ms", options->put_timeout_ms);
+    snprintf(session, sizeof session, "%" PRIu64 "ms", options->session_ttl_ms);
+    uint64_t permille = options->watermark_permille != 0 ? options->watermark_permille : 950;
+    snprintf(ratio, sizeof ratio, "%" PRIu64 ".%03" PRIu64, permille / 1000, permille % 1000);
+    char *argv[] = {path, "master", "--port", "0", "--admin-port", "0", "--lease-ttl", ttl,
+                    "--put-timeout", put, "--session-ttl", session,
+                    "--eviction-high-watermark-ratio", ratio, NULL};
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    cluster->master = spawn(argv, pipes[1]);
+    close(pipes[1]);
+    read_line_with(pipes[0], "--master ", line, sizeof line);
+    close(pipes[0]);
+    const char *address = strstr(line, "--master ") + strlen("--master ");
+    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address, " \r\n`'"), address);
+}
+
+int cluster_add_node(struct cluster *cluster, const char *dram)
+{
+    char path[4096], size[32];
+    assert_true(cluster->node_count < CLUSTER_NODES_MAX);
+    program_path(path, sizeof path);
+    snprintf(size, sizeof size, "%s", dram);
+    char *argv[] = {path, "node", "--master", cluster->address, "--dram", size, NULL};
+    int node = cluster->node_count++;
+    cluster->nodes[node] = spawn(argv, -1);
+    return node;
+}
+
+void cluster_kill_node(struct cluster *cluster, int node, int signal)
+{
+    assert_int_equal(kill(cluster->nodes[node], signal), 0);
+    assert_int_equal(waitpid(cluster->nodes[node], NULL, 0), cluster->nodes[node]);
+    cluster->nodes[node] = 0;
+}
+
+void cluster_stop(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->node_count; i++) {
+        if (cluster->nodes[i] > 0)
+            cluster_kill_node(cluster, i, SIGKILL);
+    }
+    if (cluster->master > 0) {
+        kill(cluster->master, SIGKILL);
+        waitpid(cluster->master, NULL, 0);
+    }
+}
+
+struct yolk_store *cluster_client(const struct cluster *cluster, uint64_t segment_size_bytes,
+                                  uint64_t put_wait_ms)
+{
+    struct yolk_store_options options;
+    struct yolk_store *store = NULL;
+    yolk_store_options_init(&options);
+    options.master = cluster->address;
+    options.segment_size_bytes = segment_size_bytes;
+    options.put_wait_ms = put_wait_ms;
+    enum yolk_status status = yolk_store_open(&options, &store);
+    if (status != YOLK_OK)
+        fail_msg("open of %s: %s: %s", cluster->address, yolk_strerror(status), yolk_last_error());
+    return store;
+}
+
+uint64_t cluster_figure(struct yolk_store *store, const char *name)
+{
+    char *text = NULL;
+    assert_int_equal(yolk_store_stat(store, &text), YOLK_OK);
+    size_t length = strlen(name);
+    for (const char *line = text; line != NULL && *line != 0; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ' ') {
+            uint64_t value = strtoull(line + length + 1, NULL, 10);
+            free(text);
+            return value;
+        }
+    }
+    fail_msg("the master reports no figure %s in:\n%s", name, text);
+    return 0;
+}
+
+struct wait_segments {
+    struct yolk_store *store;
+    uint64_t count;
+};
+
+static int segments_are(void *context)
+{
+    struct wait_segments *wait = context;
+    return cluster_figure(wait->store, "master_segments") == wait->count;
+}
+
+void cluster_wait_segments(struct yolk_store *store, uint64_t count)
+{
+    struct wait_segments wait = {store, count};
+    assert_true(wait_until(segments_are, &wait, START_TIMEOUT_MS));
+}
+
+static struct yolk_kv one(const char *key, struct yolk_slice *slice)
+{
+    return (struct yolk_kv){.key = key,
+                            .key_size = strlen(key),
+                            .slices = slice,
+                            .slice_count = slice != NULL && slice->size > 0 ? 1 : 0};
+}
+
+int64_t put_one(struct yolk_store *store, const char *key, const void *data, size_t size)
+{
+    struct yolk_slice slice = {(void *)(uintptr_t)data, size};
+    struct yolk_kv kv = one(key, &slice);
+    enum yolk_status status = yolk_store_put(store, &kv, 1);
+    return status != YOLK_OK ? status : kv.result;
+}
+
+int64_t get_one(struct yolk_store *store, const char *key, void *data, size_t size)
+{
+    struct yolk_slice slice = {data, size};
+    struct yolk_kv kv = one(key, &slice);
+    enum yolk_status status = yolk_store_get(store, &kv, 1);
+    return status != YOLK_OK ? status : kv.result;
+}
+
+int64_t exist_one(struct yolk_store *store, const char *key)
+{
+    struct yolk_kv kv = one(key, NULL);
+    enum yolk_status status = yolk_store_exist(store, &kv, 1);
+    return status != YOLK_OK ? status : kv.result;
+}
+
+int64_t remove_one(struct yolk_store *store, const char *key, int force)
+{
+    struct yolk_kv kv = one(key, NULL);
+    enum yolk_status status = yolk_store_remove(store, &kv, 1, force);
+    return status != YOLK_OK ? status : kv.result;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void fill_value(void *data, size_t size, uint64_t seed)
+{
+    uint8_t *out = data;
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t word = mix(seed * 0x100000001b3u + at);
+        memcpy(out + at, &word, size - at < 8 ? size - at : 8);
+    }
+}
+
+int value_is(const void *data, size_t size, uint64_t seed)
+{
+    const uint8_t *in = data;
+    for (size_t at = 0; at < size; at += 8) {
+        uint64_t word = mix(seed * 0x100000001b3u + at);
+        if (memcmp(in + at, &word, size - at < 8 ? size - at : 8) != 0)
+            return 0;
+    }
+    return 1;
+}

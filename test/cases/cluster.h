@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small cluster of real processes for the case tests: one master, nodes, and clients as threads of the
+ * test or as children of it. Every wait has a deadline; nothing sleeps for a fixed time. */
+#ifndef TEST_CASES_CLUSTER_H
+#define TEST_CASES_CLUSTER_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <yolk/store.h>
+
+struct cluster_options {
+    uint64_t lease_ttl_ms;
+    uint64_t put_timeout_ms;
+    uint64_t session_ttl_ms;
+    uint64_t watermark_permille; /* 0: the default */
+};
+
+enum { CLUSTER_NODES_MAX = 8 };
+
+struct cluster {
+    char address[64]; /* of the master */
+    pid_t master;
+    pid_t nodes[CLUSTER_NODES_MAX];
+    int node_count;
+    struct cluster_options options;
+};
+
+/* Each fails the running test when it cannot do its work. */
+void cluster_start(struct cluster *cluster, const struct cluster_options *options);
+int cluster_add_node(struct cluster *cluster, const char *dram);
+void cluster_kill_node(struct cluster *cluster, int node, int signal);
+void cluster_stop(struct cluster *cluster);
+
+struct yolk_store *cluster_client(const struct cluster *cluster, uint64_t segment_size_bytes,
+                                  uint64_t put_wait_ms);
+/* The value of one line of the master's figures. */
+uint64_t cluster_figure(struct yolk_store *store, const char *name);
+/* Waits until the master reports `count` segments. */
+void cluster_wait_segments(struct yolk_store *store, uint64_t count);
+
+/* One key, one buffer. Returns the result of the key. */
+int64_t put_one(struct yolk_store *store, const char *key, const void *data, size_t size);
+int64_t get_one(struct yolk_store *store, const char *key, void *data, size_t size);
+int64_t exist_one(struct yolk_store *store, const char *key);
+int64_t remove_one(struct yolk_store *store, const char *key, int force);
+
+/* The bytes a key must have; and whether it has them. */
+void fill_value(void *data, size_t size, uint64_t seed);
+int value_is(const void *data, size_t size, uint64_t seed);
+
+uint64_t test_now_ms(void);
+/* Runs check(context) until it is true or the deadline passed; answers whether it became true. */
+int wait_until(int (*check)(void *context), void *context, uint64_t timeout_ms);
+/* How much of a case to run: `cut` in automatic runs, `full` with YOLK_CASES_FULL=1. */
+uint64_t rounds(uint64_t cut, uint64_t full);
+#endif
