@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulated cluster. The cores are the real ones; what stands here are their edges: connections, memory,
- * the movement of bytes, and the processes that die, stop and come back. */
+/* The simulated cluster. The cores are the real ones; what stands here are their edges:
+ * connections, memory, the movement of bytes, and the processes that die, stop and come back. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
 #include "engine/access.h"
+#include "engine/batch_state.h"
 #include "master/core.h"
 #include "sim/world.h"
 #include "store/get.h"
@@ -15,8 +16,8 @@ enum {
     SIM_NODES = 3,
     SIM_CLIENTS = 2,
     SIM_PEERS = SIM_NODES + SIM_CLIENTS,
-    SIM_SLOTS = 2,      /* operations a client runs side by side */
-    SIM_ITEMS = 4,      /* keys of one operation */
+    SIM_SLOTS = 2, /* operations a client runs side by side */
+    SIM_ITEMS = 4, /* keys of one operation */
     SIM_KEYS = 24,
     SIM_VALUE_MIN = 32,
     SIM_VALUE_MAX = 3000,
@@ -53,6 +54,8 @@ struct sim_transfer {
     uint64_t node_incarnation;
     struct sim_memory *memory;
     struct store_action action;
+    struct batch_state batch; /* the engine's books of this one request */
+    uint64_t cookie;          /* of its slice */
     uint64_t moved;
 };
 
@@ -122,7 +125,10 @@ struct sim {
     size_t connection_count;
     struct sim_transfer *transfers;
     size_t transfer_count;
-    struct { uint64_t id; int node; } *segments; /* every id ever mounted, and whose address it has */
+    struct {
+        uint64_t id;
+        int node;
+    } * segments; /* every id ever mounted, and whose address it has */
     size_t segment_count;
     struct sim_version *versions;
     size_t version_count;
@@ -139,7 +145,8 @@ struct sim_options {
     uint64_t steps; /* virtual milliseconds of the safety phase */
     int verbose;
 };
-/* Runs one seed. Answers the hash of all that happened; marks are added up; failure is "" or what went wrong. */
+/* Runs one seed. Answers the hash of all that happened; marks are added up; failure is "" or what
+ * went wrong. */
 uint64_t sim_run(uint64_t seed, const struct sim_options *options, uint64_t marks[SIM_MARK_COUNT],
                  char *failure, size_t failure_size);
 
@@ -170,15 +177,18 @@ void sim_slot_start(struct sim *sim, int peer, int slot);
 void sim_slot_drive(struct sim *sim, int peer, int slot);
 void sim_slot_reply(struct sim *sim, int peer, int slot, const struct sim_event *event);
 void sim_slot_link_lost(struct sim *sim, int peer, int slot);
-void sim_slot_begin_final(struct sim *sim, int peer, int slot, enum sim_operation operation, int key);
+void sim_slot_begin_final(struct sim *sim, int peer, int slot, enum sim_operation operation,
+                          int key);
 
 /* transfer.c */
-void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const struct store_action *action);
+void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
+                        const struct store_action *action);
 void sim_transfer_step(struct sim *sim, size_t index);
 int sim_transfers_write(const struct sim *sim, int peer, uint64_t session);
 int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory, uint64_t session);
 void sim_memory_detach(struct sim *sim, int peer, uint64_t session); /* 0: every session of it */
 void sim_memory_put(struct sim_memory *memory);
+void sim_transfer_free(struct sim_transfer *transfer);
 
 /* fault.c */
 void sim_fault_next(struct sim *sim);

@@ -4,7 +4,8 @@
 
 static uint64_t some_time(struct sim *sim, uint64_t below_ms)
 {
-    return sim->world.now_ns + CLOCK_NS_PER_MS + sim_world_below(&sim->world, below_ms * CLOCK_NS_PER_MS);
+    return sim->world.now_ns + CLOCK_NS_PER_MS +
+           sim_world_below(&sim->world, below_ms * CLOCK_NS_PER_MS);
 }
 
 static void restart_later(struct sim *sim, int actor)
@@ -39,8 +40,10 @@ static void stop_client(struct sim *sim, int peer)
 {
     int writing = 0, reading = 0;
     for (size_t i = 0; i < sim->transfer_count; i++) {
-        writing |= sim->transfers[i].live && sim->transfers[i].peer == peer && sim->transfers[i].write;
-        reading |= sim->transfers[i].live && sim->transfers[i].peer == peer && !sim->transfers[i].write;
+        writing |=
+            sim->transfers[i].live && sim->transfers[i].peer == peer && sim->transfers[i].write;
+        reading |=
+            sim->transfers[i].live && sim->transfers[i].peer == peer && !sim->transfers[i].write;
     }
     if (writing)
         sim_world_mark(&sim->world, SIM_MARK_WRITER_STOPPED);
@@ -89,9 +92,9 @@ void sim_fault_next(struct sim *sim)
         sim->cut[client][node] ^= 1;
         break;
     }
-    sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, 400),
-                                                   .kind = SIM_FAULT,
-                                                   .actor = SIM_PEERS});
+    sim_world_push(
+        &sim->world,
+        (struct sim_event){.at_ns = some_time(sim, 400), .kind = SIM_FAULT, .actor = SIM_PEERS});
 }
 
 void sim_fault_heal(struct sim *sim)

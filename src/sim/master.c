@@ -35,8 +35,8 @@ void sim_master_start(struct sim *sim)
     config.step = 16;
     sim->master_incarnation++;
     enum yolk_status status =
-        master_core_create(&config, sim->world.now_ns, sim->world.seed ^ (sim->master_incarnation << 32),
-                           &sim->master);
+        master_core_create(&config, sim->world.now_ns,
+                           sim->world.seed ^ (sim->master_incarnation << 32), &sim->master);
     assert(status == YOLK_OK);
     sim->master_alive = 1;
     sim->master_tick_at_ns = 0;
@@ -79,8 +79,8 @@ void sim_master_input(struct sim *sim, const struct sim_event *event)
 {
     struct master_sink sink = sink_of(sim);
     struct wire_header header = {event->message, (uint32_t)event->body_size, event->request_id};
-    enum yolk_status status = master_core_input(sim->master, sim->world.now_ns, event->id, &header,
-                                                event->body, &sink);
+    enum yolk_status status =
+        master_core_input(sim->master, sim->world.now_ns, event->id, &header, event->body, &sink);
     if (status == YOLK_ERR_PROTOCOL)
         sim_world_fail(&sim->world, "the master could not read a %s of a real client",
                        wire_kind_name(event->message));

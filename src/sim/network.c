@@ -27,12 +27,12 @@ uint64_t sim_connect(struct sim *sim, int peer, int slot)
 static void notice_down(struct sim *sim, uint64_t id)
 {
     const struct sim_connection *c = connection_of(sim, id);
-    sim_world_push(&sim->world,
-                   (struct sim_event){.at_ns = sim->world.now_ns + 1 + sim_world_below(&sim->world, 1000000),
-                                      .kind = SIM_LINK_DOWN,
-                                      .actor = c->peer,
-                                      .incarnation = c->incarnation,
-                                      .id = id});
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + 1 +
+                                                            sim_world_below(&sim->world, 1000000),
+                                                   .kind = SIM_LINK_DOWN,
+                                                   .actor = c->peer,
+                                                   .incarnation = c->incarnation,
+                                                   .id = id});
 }
 
 void sim_disconnect(struct sim *sim, uint64_t id)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clients' load: gets, puts and removes of a few keys, run by the real machines, each judged when it is
- * over (promises R1 and R4). */
+/* The clients' load: gets, puts and removes of a few keys, run by the real machines, each judged
+ * when it is over (promises R1 and R4). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,8 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
     slot->overdue_ns = slot->deadline_ns + DRAIN_MS * CLOCK_NS_PER_MS;
     if (operation == SIM_PUT) {
         for (size_t i = 0; i < slot->count; i++) {
-            uint32_t size = SIM_VALUE_MIN + (uint32_t)sim_world_below(&sim->world,
-                                                                      SIM_VALUE_MAX - SIM_VALUE_MIN);
+            uint32_t size = SIM_VALUE_MIN +
+                            (uint32_t)sim_world_below(&sim->world, SIM_VALUE_MAX - SIM_VALUE_MIN);
             slot->versions[i] = sim_version_new(sim, slot->key_numbers[i], size);
             slot->items[i].size = size;
             sim_version_fill(slot->versions[i], slot->buffers[i], size);
@@ -95,7 +95,8 @@ void sim_slot_start(struct sim *sim, int peer, int index)
     begin(sim, peer, index, die < 50 ? SIM_GET : die < 95 ? SIM_PUT : SIM_REMOVE);
 }
 
-void sim_slot_begin_final(struct sim *sim, int peer, int index, enum sim_operation operation, int key)
+void sim_slot_begin_final(struct sim *sim, int peer, int index, enum sim_operation operation,
+                          int key)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
     assert(slot->operation == SIM_IDLE);
@@ -167,8 +168,8 @@ static void end(struct sim *sim, int peer, int index)
                                       .id = (uint64_t)index});
 }
 
-static void send(struct sim *sim, int peer, int index, uint16_t message, const uint8_t *body, size_t size,
-                 uint64_t reply_by_ns)
+static void send(struct sim *sim, int peer, int index, uint16_t message, const uint8_t *body,
+                 size_t size, uint64_t reply_by_ns)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
     if (slot->connection == 0)
@@ -203,11 +204,12 @@ static void drive_remove(struct sim *sim, int peer, int index)
     store_holds_stamp(p->holds, &stamp);
     struct wire_view key = wire_view_of(slot->items[0].key, slot->items[0].key_size);
     int failed = wire_keys_build(&keys, &key, 1);
-    struct wire_remove message = {.request = {.session = stamp.session,
-                                              .op = UINT64_C(1) << 62, /* names nothing that is held */
-                                              .floor = stamp.floor},
-                                  .keys = wire_view_buf(&keys),
-                                  .force = (uint32_t)sim_world_below(&sim->world, 2)};
+    struct wire_remove message = {
+        .request = {.session = stamp.session,
+                    .op = UINT64_C(1) << 62, /* names nothing that is held */
+                    .floor = stamp.floor},
+        .keys = wire_view_buf(&keys),
+        .force = (uint32_t)sim_world_below(&sim->world, 2)};
     failed |= wire_encode(WIRE_REMOVE, &message, &body);
     assert(failed == 0);
     send(sim, peer, index, WIRE_REMOVE, body.data, body.size, slot->deadline_ns);
@@ -238,7 +240,8 @@ void sim_slot_drive(struct sim *sim, int peer, int index)
         else
             store_put_next(slot->put, sim->world.now_ns, &action);
         if (action.kind == STORE_SEND) {
-            send(sim, peer, index, action.message, action.body, action.body_size, action.deadline_ns);
+            send(sim, peer, index, action.message, action.body, action.body_size,
+                 action.deadline_ns);
         } else if (action.kind == STORE_TRANSFER) {
             sim_transfer_start(sim, peer, index, slot->operation == SIM_PUT, &action);
         } else if (action.kind == STORE_DONE) {
@@ -261,9 +264,11 @@ void sim_slot_reply(struct sim *sim, int peer, int index, const struct sim_event
         return; /* an answer to a message given up */
     slot->request_id = 0;
     if (slot->operation == SIM_GET) {
-        store_get_reply(slot->get, sim->world.now_ns, event->message, event->body, event->body_size);
+        store_get_reply(slot->get, sim->world.now_ns, event->message, event->body,
+                        event->body_size);
     } else if (slot->operation == SIM_PUT) {
-        store_put_reply(slot->put, sim->world.now_ns, event->message, event->body, event->body_size);
+        store_put_reply(slot->put, sim->world.now_ns, event->message, event->body,
+                        event->body_size);
     } else if (event->message == WIRE_REMOVE_REPLY) {
         slot->done = 1;
         sim_world_mark(&sim->world, SIM_MARK_REMOVED);

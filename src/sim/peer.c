@@ -55,11 +55,12 @@ void sim_peer_start(struct sim *sim, int index)
     if (index >= SIM_NODES) {
         for (int slot = 0; slot < SIM_SLOTS; slot++) {
             memset(&peer->slots[slot], 0, sizeof peer->slots[slot]);
-            sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + CLOCK_NS_PER_MS,
-                                                           .kind = SIM_SLOT_START,
-                                                           .actor = index,
-                                                           .incarnation = peer->incarnation,
-                                                           .id = (uint64_t)slot});
+            sim_world_push(&sim->world,
+                           (struct sim_event){.at_ns = sim->world.now_ns + CLOCK_NS_PER_MS,
+                                              .kind = SIM_SLOT_START,
+                                              .actor = index,
+                                              .incarnation = peer->incarnation,
+                                              .id = (uint64_t)slot});
         }
     }
 }
@@ -81,10 +82,8 @@ void sim_peer_crash(struct sim *sim, int index)
     sim_break_connections(sim, index);
     for (size_t i = 0; i < sim->transfer_count; i++) {
         struct sim_transfer *t = &sim->transfers[i];
-        if (t->live && t->peer == index && !t->abandoned) {
-            t->live = 0; /* its kernel closed all it had */
-            sim_memory_put(t->memory);
-        }
+        if (t->live && t->peer == index && !t->abandoned)
+            sim_transfer_free(t); /* its kernel closed all it had */
     }
     sim_memory_detach(sim, index, 0);
     end_slots(peer);
@@ -101,7 +100,8 @@ void sim_peer_crash(struct sim *sim, int index)
     }
 }
 
-static void mounted(struct sim *sim, struct sim_peer *peer, uint64_t segment, const uint8_t *ticket_key)
+static void mounted(struct sim *sim, struct sim_peer *peer, uint64_t segment,
+                    const uint8_t *ticket_key)
 {
     access_grant_set_segment(&peer->grant, segment, ticket_key);
     void *grown = realloc(sim->segments, (sim->segment_count + 1) * sizeof *sim->segments);
@@ -122,7 +122,8 @@ static void connect_later(struct sim *sim, struct sim_peer *peer)
                                       .incarnation = peer->incarnation});
 }
 
-/* A session that is lost can be declared quiet once none of its writes moves and no mapping of it is left. */
+/* A session that is lost can be declared quiet once none of its writes moves and no mapping of it
+ * is left. */
 void sim_peer_try_quiet(struct sim *sim, int index)
 {
     struct sim_peer *peer = &sim->peers[index];
@@ -219,8 +220,8 @@ void sim_peer_drive(struct sim *sim, int index)
             continue;
         if (output.deadline_ns == CLOCK_NEVER || output.deadline_ns == peer->tick_at_ns)
             break;
-        peer->tick_at_ns = output.deadline_ns > sim->world.now_ns ? output.deadline_ns
-                                                                   : sim->world.now_ns + 1000;
+        peer->tick_at_ns =
+            output.deadline_ns > sim->world.now_ns ? output.deadline_ns : sim->world.now_ns + 1000;
         sim_world_push(&sim->world, (struct sim_event){.at_ns = peer->tick_at_ns,
                                                        .kind = SIM_PEER_TICK,
                                                        .actor = index,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One seed: a safety phase with faults, then healing, then a phase in which everything must come right. */
+/* One seed: a safety phase with faults, then healing, then a phase in which everything must come
+ * right. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static int is_for_an_earlier_life(const struct sim *sim, const struct sim_event 
         return 0;
     if (event->actor == SIM_MASTER)
         return !sim->master_alive || event->incarnation != sim->master_incarnation;
-    return !sim->peers[event->actor].alive || event->incarnation != sim->peers[event->actor].incarnation;
+    return !sim->peers[event->actor].alive ||
+           event->incarnation != sim->peers[event->actor].incarnation;
 }
 
 static void link_up(struct sim *sim, int index)
@@ -31,7 +33,8 @@ static void link_up(struct sim *sim, int index)
     struct sim_peer *peer = &sim->peers[index];
     peer->control = sim_connect(sim, index, -1);
     if (peer->control != 0)
-        store_session_connected(peer->session, sim->world.now_ns, master_core_instance(sim->master));
+        store_session_connected(peer->session, sim->world.now_ns,
+                                master_core_instance(sim->master));
     else
         store_session_link_lost(peer->session, sim->world.now_ns);
     sim_peer_drive(sim, index);
@@ -64,8 +67,8 @@ static void frame_for_peer(struct sim *sim, const struct sim_event *event)
     }
     if (peer->control != event->id)
         return;
-    store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id, event->body,
-                        event->body_size);
+    store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id,
+                        event->body, event->body_size);
     sim_peer_drive(sim, event->actor);
     sim_peer_try_quiet(sim, event->actor);
     sim_peer_try_fences(sim, event->actor);
@@ -81,7 +84,8 @@ static void restart(struct sim *sim, int actor)
 
 static void handle(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_peer *peer = event->actor >= 0 && event->actor < SIM_PEERS ? &sim->peers[event->actor] : NULL;
+    struct sim_peer *peer =
+        event->actor >= 0 && event->actor < SIM_PEERS ? &sim->peers[event->actor] : NULL;
     switch (event->kind) {
     case SIM_TO_MASTER:
         sim_master_input(sim, event);
@@ -130,16 +134,16 @@ static void check_overdue(struct sim *sim)
             if (sim->peers[peer].paused_until_ns != 0) /* its clock of patience stands still */
                 slot->overdue_ns = sim->peers[peer].paused_until_ns + 3 * CLOCK_NS_PER_S;
             if (slot->operation != SIM_IDLE && sim->world.now_ns > slot->overdue_ns)
-                sim_world_fail(&sim->world, "R4: an operation of peer %d is not over after its deadline",
-                               peer);
+                sim_world_fail(&sim->world,
+                               "R4: an operation of peer %d is not over after its deadline", peer);
         }
     }
 }
 
 static void mix_event(struct sim *sim, const struct sim_event *event)
 {
-    uint64_t words[5] = {event->at_ns, (uint64_t)event->kind << 32 | (uint32_t)event->actor, event->id,
-                         event->message, event->body_size};
+    uint64_t words[5] = {event->at_ns, (uint64_t)event->kind << 32 | (uint32_t)event->actor,
+                         event->id, event->message, event->body_size};
     sim_world_mix(&sim->world, words, sizeof words);
     if (event->body_size > 0)
         sim_world_mix(&sim->world, event->body, event->body_size);
@@ -150,7 +154,8 @@ static void run_until(struct sim *sim, uint64_t end_ns)
 {
     uint64_t events = 0;
     struct sim_event event;
-    while (sim->world.failure[0] == 0 && sim->world.count > 0 && sim->world.heap[0].at_ns <= end_ns) {
+    while (sim->world.failure[0] == 0 && sim->world.count > 0 &&
+           sim->world.heap[0].at_ns <= end_ns) {
         if (!sim_world_pop(&sim->world, &event))
             break;
         for (int i = 0; i < SIM_PEERS; i++) {
@@ -194,7 +199,8 @@ static void check_settled(struct sim *sim)
     const char *broken = master_core_check(sim->master);
     if (broken != NULL)
         sim_world_fail(&sim->world, "the master's books are wrong: %s", broken);
-    expect_zero(sim, master_core_recount(sim->master, &counted), "gauges that differ from a recount");
+    expect_zero(sim, master_core_recount(sim->master, &counted),
+                "gauges that differ from a recount");
     master_core_stats(sim->master, &stats);
     if (stats.segments_open != SIM_NODES)
         sim_world_fail(&sim->world, "R6: after healing, %llu of %d segments are open",
@@ -205,7 +211,8 @@ static void check_settled(struct sim *sim)
     expect_zero(sim, stats.guards, "guards");
     for (int peer = 0; peer < SIM_PEERS; peer++) {
         if (!store_session_is_open(sim->peers[peer].session))
-            sim_world_fail(&sim->world, "R6: after healing, the session of peer %d is not open", peer);
+            sim_world_fail(&sim->world, "R6: after healing, the session of peer %d is not open",
+                           peer);
     }
 }
 
@@ -235,9 +242,10 @@ static void start(struct sim *sim, uint64_t seed)
     sim_master_start(sim);
     for (int peer = 0; peer < SIM_PEERS; peer++)
         sim_peer_start(sim, peer);
-    sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + 200 * CLOCK_NS_PER_MS,
-                                                   .kind = SIM_FAULT,
-                                                   .actor = SIM_PEERS});
+    sim_world_push(&sim->world,
+                   (struct sim_event){.at_ns = sim->world.now_ns + 200 * CLOCK_NS_PER_MS,
+                                      .kind = SIM_FAULT,
+                                      .actor = SIM_PEERS});
 }
 
 static void finish(struct sim *sim)
@@ -249,8 +257,8 @@ static void finish(struct sim *sim)
     if (sim->master_alive)
         sim_master_stop(sim);
     for (size_t i = 0; i < sim->transfer_count; i++) {
-        if (sim->transfers[i].live && sim->transfers[i].memory != NULL)
-            sim_memory_put(sim->transfers[i].memory);
+        if (sim->transfers[i].live)
+            sim_transfer_free(&sim->transfers[i]);
     }
     sim_world_free(&sim->world);
     free(sim->connections);

@@ -104,8 +104,9 @@ static int run_twice(uint64_t seed, const struct arguments *arguments, const cha
         snprintf(failure, sizeof failure, "two runs of one seed differ");
     if (failure[0] == 0)
         return 1;
-    printf("seed %" PRIu64 ": %s\n  repeat: %s --seed %" PRIu64 " --steps %" PRIu64 "%s%s\n", seed, failure,
-           program, seed, arguments->options.steps, arguments->mutation != NULL ? " --mutation " : "",
+    printf("seed %" PRIu64 ": %s\n  repeat: %s --seed %" PRIu64 " --steps %" PRIu64 "%s%s\n", seed,
+           failure, program, seed, arguments->options.steps,
+           arguments->mutation != NULL ? " --mutation " : "",
            arguments->mutation != NULL ? arguments->mutation : "");
     return 0;
 }
@@ -128,8 +129,9 @@ int sim_main(int argc, char **argv)
         holes += marks[i] == 0;
     }
     if (holes > 0 && seeds >= MARKS_NEEDED_FROM)
-        printf("%d of these never happened in %" PRIu64 " seeds: the simulator does not test them\n", holes,
-               seeds);
+        printf("%d of these never happened in %" PRIu64
+               " seeds: the simulator does not test them\n",
+               holes, seeds);
     printf("%" PRIu64 " seeds, %" PRIu64 " failed\n", seeds, failed);
     return failed > 0 || (holes > 0 && seeds >= MARKS_NEEDED_FROM) ? 1 : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The deterministic simulator: the real cores of the master, three nodes and two clients on virtual time,
- * with faults drawn from a seed. One thread; the same seed gives the same run to the last byte. */
+/* The deterministic simulator: the real cores of the master, three nodes and two clients on virtual
+ * time, with faults drawn from a seed. One thread; the same seed gives the same run to the last
+ * byte. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 

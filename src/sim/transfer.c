@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes on their way between a client's buffer and a node's memory, a piece at a time, so that everything can
- * happen in between. Two manners: shared memory (nobody asks once it is mapped) and a stream (the node checks each
- * access; a cut leaves a write of which the client cannot know). */
+/* Bytes on their way between a client's buffer and a node's memory, a piece at a time, so that
+ * everything can happen in between. Two manners: shared memory (nobody asks once it is mapped) and
+ * a stream (the node checks each access; a cut leaves a write of which the client cannot know). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,8 @@ void sim_memory_detach(struct sim *sim, int peer, uint64_t session)
     for (int node = 0; node < SIM_NODES; node++) {
         struct sim_memory *memory = sim->peers[node].memory;
         for (int i = 0; memory != NULL && i < memory->attached_count;) {
-            if (memory->attached_peer[i] == peer && (session == 0 || memory->attached[i] == session ||
-                                                     session == UINT64_MAX)) {
+            if (memory->attached_peer[i] == peer &&
+                (session == 0 || memory->attached[i] == session || session == UINT64_MAX)) {
                 memory->attached_count--;
                 memory->attached[i] = memory->attached[memory->attached_count];
                 memory->attached_peer[i] = memory->attached_peer[memory->attached_count];
@@ -63,10 +63,47 @@ int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory
     }
     for (size_t i = 0; i < sim->transfer_count; i++) {
         const struct sim_transfer *t = &sim->transfers[i];
-        if (t->live && t->write && t->checked && t->memory == memory && t->action.session == session)
+        if (t->live && t->write && t->checked && t->memory == memory &&
+            t->action.session == session)
             return 1;
     }
     return 0;
+}
+
+void sim_transfer_free(struct sim_transfer *transfer)
+{
+    transfer->live = 0;
+    batch_state_free(&transfer->batch);
+    if (transfer->memory != NULL)
+        sim_memory_put(transfer->memory);
+    transfer->memory = NULL;
+}
+
+/* The engine's books: one request, one slice. */
+static void keep_books(struct sim_transfer *t)
+{
+    bool no_memory = false;
+    enum yolk_status status = batch_state_init(&t->batch, 1, 1, 1, CLOCK_NS_PER_S);
+    assert(status == YOLK_OK);
+    uint32_t task = batch_state_add(&t->batch, t->action.size, BATCH_NEVER, t->action.cookie);
+    uint32_t slice = batch_state_take(&t->batch, task, t->action.size, &no_memory);
+    assert(slice != BATCH_NONE && !no_memory);
+    t->cookie = batch_state_cookie(&t->batch, slice);
+}
+
+/* Completions come twice now and then; the books must end the request once (promise R4). */
+static void close_books(struct sim *sim, struct sim_transfer *t, enum yolk_status status)
+{
+    uint32_t task = 0;
+    int times = sim_world_chance(&sim->world, 200) ? 2 : 1;
+    for (int i = 0; i < times; i++)
+        (void)batch_state_complete(&t->batch, sim->world.now_ns, t->cookie, status, t->moved,
+                                   &task);
+    if (times == 2)
+        sim_world_mark(&sim->world, SIM_MARK_COMPLETION_DOUBLED);
+    if (!t->batch.tasks[0].terminal || t->batch.tasks[0].terminal_events != 1)
+        sim_world_fail(&sim->world, "R4: a request ended %u times",
+                       t->batch.tasks[0].terminal_events);
 }
 
 static void schedule(struct sim *sim, size_t index)
@@ -77,12 +114,13 @@ static void schedule(struct sim *sim, size_t index)
         delay += sim_world_below(&sim->world, 100 * CLOCK_NS_PER_MS); /* a slow one */
     /* What is under way in a network moves even if its sender is stopped or gone. */
     int actor = t->abandoned ? SIM_PEERS : t->peer;
-    sim_world_push(&sim->world,
-                   (struct sim_event){.at_ns = sim->world.now_ns + delay,
-                                      .kind = SIM_CHUNK,
-                                      .actor = actor,
-                                      .incarnation = t->abandoned ? 0 : sim->peers[t->peer].incarnation,
-                                      .id = index});
+    sim_world_push(
+        &sim->world,
+        (struct sim_event){.at_ns = sim->world.now_ns + delay,
+                           .kind = SIM_CHUNK,
+                           .actor = actor,
+                           .incarnation = t->abandoned ? 0 : sim->peers[t->peer].incarnation,
+                           .id = index});
 }
 
 static int node_of(const struct sim *sim, uint64_t segment)
@@ -107,9 +145,9 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
 {
     int peer = t->peer, slot = t->slot, abandoned = t->abandoned;
     struct sim_transfer copy = *t;
-    t->live = 0;
-    if (t->memory != NULL)
-        sim_memory_put(t->memory);
+    if (!abandoned)
+        close_books(sim, t, status);
+    sim_transfer_free(t);
     if (!abandoned) {
         tell(sim, &copy, status);
         sim_slot_drive(sim, peer, slot);
@@ -119,7 +157,8 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
         sim_peer_try_fences(sim, node);
 }
 
-void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const struct store_action *action)
+void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
+                        const struct store_action *action)
 {
     size_t index = 0;
     while (index < sim->transfer_count && sim->transfers[index].live)
@@ -132,6 +171,7 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const st
         sim->transfer_count++;
     }
     int node = node_of(sim, action->segment);
+    assert(action->size > 0);
     sim->transfers[index] = (struct sim_transfer){.live = 1,
                                                   .peer = peer,
                                                   .slot = slot,
@@ -139,6 +179,7 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const st
                                                   .write = write,
                                                   .shm = sim->shm[peer - SIM_NODES],
                                                   .action = *action};
+    keep_books(&sim->transfers[index]);
     if (node >= 0 && sim->peers[node].alive) {
         sim->transfers[index].memory = sim->peers[node].memory;
         sim->transfers[index].memory->references++;
@@ -150,7 +191,8 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write, const st
 /* The provider's question, the real one. */
 static enum yolk_status let_in(struct sim *sim, struct sim_transfer *t)
 {
-    struct yolk_ticket ticket = {.offset = t->action.offset, .size = t->action.size, .op = t->action.op};
+    struct yolk_ticket ticket = {
+        .offset = t->action.offset, .size = t->action.size, .op = t->action.op};
     memcpy(ticket.mac, t->action.ticket, sizeof ticket.mac);
     struct yolk_access_request request = {.segment = t->action.segment,
                                           .session = t->action.session,
@@ -187,22 +229,25 @@ static void move(struct sim *sim, struct sim_transfer *t)
 /* The stream is cut or its node dead. */
 static int broken(const struct sim *sim, const struct sim_transfer *t)
 {
-    return !t->shm && (!sim->peers[t->node].alive ||
-                       sim->peers[t->node].incarnation != t->node_incarnation ||
-                       sim->cut[t->peer][t->node]);
+    return !t->shm &&
+           (!sim->peers[t->node].alive || sim->peers[t->node].incarnation != t->node_incarnation ||
+            sim->cut[t->peer][t->node]);
 }
 
-/* A write that may still be under way when its client is told: its last bytes land later, from a copy. */
+/* A write that may still be under way when its client is told: its last bytes land later, from a
+ * copy. */
 static void abandon(struct sim *sim, size_t index, enum yolk_status status)
 {
     struct sim_transfer *t = &sim->transfers[index];
     struct sim_transfer copy = *t;
-    int still_served = sim->peers[t->node].alive && sim->peers[t->node].incarnation == t->node_incarnation;
+    int still_served =
+        sim->peers[t->node].alive && sim->peers[t->node].incarnation == t->node_incarnation;
     if (!t->write || !t->checked || !still_served) {
         finish(sim, t, status);
         return;
     }
     t->abandoned = 1;
+    close_books(sim, t, YOLK_ERR_STUCK);
     schedule(sim, index);
     tell(sim, &copy, YOLK_ERR_STUCK);
     sim_slot_drive(sim, copy.peer, copy.slot);

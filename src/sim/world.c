@@ -95,8 +95,8 @@ void sim_world_fail(struct sim_world *world, const char *format, ...)
     if (world->failure[0] != 0)
         return;
     va_list arguments;
-    int used = snprintf(world->failure, sizeof world->failure, "at %llu us: ",
-                        (unsigned long long)(world->now_ns / CLOCK_NS_PER_US));
+    int used = snprintf(world->failure, sizeof world->failure,
+                        "at %llu us: ", (unsigned long long)(world->now_ns / CLOCK_NS_PER_US));
     va_start(arguments, format);
     vsnprintf(world->failure + used, sizeof world->failure - (size_t)used, format, arguments);
     va_end(arguments);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Virtual time, the queue of events, the seeded dice, the hash of everything that happened and the counts
- * of how often. */
+/* Virtual time, the queue of events, the seeded dice, the hash of everything that happened and the
+ * counts of how often. */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -11,17 +11,17 @@
 #include "platform/random.h"
 
 enum sim_event_kind {
-    SIM_TO_MASTER,   /* a frame arrives at the master */
-    SIM_TO_PEER,     /* a frame arrives at a peer */
-    SIM_LINK_UP,     /* a peer's control connection stands (or could not be made) */
-    SIM_LINK_DOWN,   /* a peer notices that a connection is gone */
+    SIM_TO_MASTER, /* a frame arrives at the master */
+    SIM_TO_PEER,   /* a frame arrives at a peer */
+    SIM_LINK_UP,   /* a peer's control connection stands (or could not be made) */
+    SIM_LINK_DOWN, /* a peer notices that a connection is gone */
     SIM_MASTER_TICK,
-    SIM_PEER_TICK,   /* the session machine's deadline */
-    SIM_SLOT_TICK,   /* an operation's deadline */
-    SIM_SLOT_START,  /* a client begins its next operation */
-    SIM_CHUNK,       /* some bytes of a transfer move */
-    SIM_FAULT,       /* the next fault is drawn */
-    SIM_RESTART,     /* a crashed process comes back */
+    SIM_PEER_TICK,  /* the session machine's deadline */
+    SIM_SLOT_TICK,  /* an operation's deadline */
+    SIM_SLOT_START, /* a client begins its next operation */
+    SIM_CHUNK,      /* some bytes of a transfer move */
+    SIM_FAULT,      /* the next fault is drawn */
+    SIM_RESTART,    /* a crashed process comes back */
 };
 
 enum { SIM_MASTER = -1 };
@@ -30,7 +30,7 @@ struct sim_event {
     uint64_t at_ns;
     uint64_t order; /* among events of one instant */
     enum sim_event_kind kind;
-    int actor;            /* whose event it is: SIM_MASTER or a peer's index; a paused actor gets it later */
+    int actor; /* whose event it is: SIM_MASTER or a peer's index; a paused actor gets it later */
     uint64_t incarnation; /* of the actor; an event for an earlier life is dropped */
     uint64_t id;          /* connection, slot or transfer */
     uint16_t message;
@@ -40,38 +40,39 @@ struct sim_event {
 };
 
 /* What the run must have met, counted. A zero over many seeds is a hole in the simulator. */
-#define SIM_MARKS(X)                                                                                       \
-    X(FRAME_DROPPED, "frame dropped")                                                                      \
-    X(FRAME_DOUBLED, "frame doubled")                                                                      \
-    X(FRAME_LATE, "frame late (overtaken by others)")                                                      \
-    X(PARTITION_MASTER, "peer cut off from the master")                                                    \
-    X(PARTITION_PEERS, "two peers cut off from each other")                                                \
-    X(NODE_CRASHED, "node crashed, restarts at the same address")                                          \
-    X(CLIENT_CRASHED, "client crashed")                                                                    \
-    X(MASTER_CRASHED, "master crashed")                                                                    \
-    X(MASTER_STALLED, "master stalled")                                                                    \
-    X(NODE_STOPPED, "node stopped")                                                                        \
-    X(WRITER_STOPPED, "client stopped with a write under way")                                             \
-    X(READER_STOPPED, "client stopped with a read under way")                                              \
-    X(SESSION_OPENED, "session opened")                                                                    \
-    X(SESSION_EXPIRED, "session lost")                                                                     \
-    X(SESSION_RESTARTED, "session taken to a new master")                                                  \
-    X(SEGMENT_MOUNTED, "segment mounted")                                                                  \
-    X(SESSION_FENCED, "session fenced by an owner")                                                        \
-    X(FENCE_WAITED, "fence waited for a writer")                                                           \
-    X(PUT_EXPIRED, "put expired in a live session")                                                        \
-    X(ACCESS_STALE, "access refused: stale segment")                                                       \
-    X(ACCESS_DENIED, "access refused: fenced or no ticket")                                                \
-    X(LATE_WRITE, "bytes landed after their writer gave up")                                               \
-    X(GET_HIT, "get answered with bytes")                                                                  \
-    X(GET_MISS, "get answered not found")                                                                  \
-    X(GET_LEASE_EXPIRED, "get refused: guard ran out")                                                     \
-    X(GET_FAILED, "get failed otherwise")                                                                  \
-    X(PUT_DONE, "put done")                                                                                \
-    X(PUT_NO_SPACE, "put refused: no space")                                                               \
-    X(PUT_FAILED, "put failed otherwise")                                                                  \
-    X(REMOVED, "key removed")                                                                              \
-    X(EVICTED, "key evicted")                                                                              \
+#define SIM_MARKS(X)                                                                               \
+    X(FRAME_DROPPED, "frame dropped")                                                              \
+    X(FRAME_DOUBLED, "frame doubled")                                                              \
+    X(FRAME_LATE, "frame late (overtaken by others)")                                              \
+    X(PARTITION_MASTER, "peer cut off from the master")                                            \
+    X(PARTITION_PEERS, "two peers cut off from each other")                                        \
+    X(NODE_CRASHED, "node crashed, restarts at the same address")                                  \
+    X(CLIENT_CRASHED, "client crashed")                                                            \
+    X(MASTER_CRASHED, "master crashed")                                                            \
+    X(MASTER_STALLED, "master stalled")                                                            \
+    X(NODE_STOPPED, "node stopped")                                                                \
+    X(WRITER_STOPPED, "client stopped with a write under way")                                     \
+    X(READER_STOPPED, "client stopped with a read under way")                                      \
+    X(SESSION_OPENED, "session opened")                                                            \
+    X(SESSION_EXPIRED, "session lost")                                                             \
+    X(SESSION_RESTARTED, "session taken to a new master")                                          \
+    X(SEGMENT_MOUNTED, "segment mounted")                                                          \
+    X(SESSION_FENCED, "session fenced by an owner")                                                \
+    X(FENCE_WAITED, "fence waited for a writer")                                                   \
+    X(PUT_EXPIRED, "put expired in a live session")                                                \
+    X(ACCESS_STALE, "access refused: stale segment")                                               \
+    X(ACCESS_DENIED, "access refused: fenced or no ticket")                                        \
+    X(LATE_WRITE, "bytes landed after their writer gave up")                                       \
+    X(COMPLETION_DOUBLED, "completion reported twice")                                             \
+    X(GET_HIT, "get answered with bytes")                                                          \
+    X(GET_MISS, "get answered not found")                                                          \
+    X(GET_LEASE_EXPIRED, "get refused: guard ran out")                                             \
+    X(GET_FAILED, "get failed otherwise")                                                          \
+    X(PUT_DONE, "put done")                                                                        \
+    X(PUT_NO_SPACE, "put refused: no space")                                                       \
+    X(PUT_FAILED, "put failed otherwise")                                                          \
+    X(REMOVED, "key removed")                                                                      \
+    X(EVICTED, "key evicted")                                                                      \
     X(REVIVED, "placement revived from a mirror")
 
 enum sim_mark {
@@ -104,7 +105,8 @@ void sim_world_push(struct sim_world *world, struct sim_event event);
 int sim_world_pop(struct sim_world *world, struct sim_event *event);
 void sim_world_mix(struct sim_world *world, const void *bytes, size_t size);
 void sim_world_mark(struct sim_world *world, enum sim_mark mark);
-void sim_world_fail(struct sim_world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_world_fail(struct sim_world *world, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Uniform in [0, bound). */
 uint64_t sim_world_below(struct sim_world *world, uint64_t bound);
 /* True in `permille` of a thousand cases. */

@@ -133,7 +133,8 @@ static void c22_puts_leave_a_dead_node_and_do_not_flood_a_new_one(void **state)
         assert_int_equal(put_one(store, key, data, SIZE), SIZE);
     }
     cluster_kill_node(&cluster, 0, SIGKILL);
-    for (int i = 0; i < 20; i++) { /* go elsewhere at the first failed transfer, not after the TTL */
+    for (int i = 0; i < 20;
+         i++) { /* go elsewhere at the first failed transfer, not after the TTL */
         uint64_t before = test_now_ms();
         snprintf(key, sizeof key, "second/%d", i);
         fill_value(data, SIZE, (uint64_t)i);

@@ -112,9 +112,21 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
     snprintf(session, sizeof session, "%" PRIu64 "ms", options->session_ttl_ms);
     uint64_t permille = options->watermark_permille != 0 ? options->watermark_permille : 950;
     snprintf(ratio, sizeof ratio, "%" PRIu64 ".%03" PRIu64, permille / 1000, permille % 1000);
-    char *argv[] = {path, "master", "--port", "0", "--admin-port", "0", "--lease-ttl", ttl,
-                    "--put-timeout", put, "--session-ttl", session,
-                    "--eviction-high-watermark-ratio", ratio, NULL};
+    char *argv[] = {path,
+                    "master",
+                    "--port",
+                    "0",
+                    "--admin-port",
+                    "0",
+                    "--lease-ttl",
+                    ttl,
+                    "--put-timeout",
+                    put,
+                    "--session-ttl",
+                    session,
+                    "--eviction-high-watermark-ratio",
+                    ratio,
+                    NULL};
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     cluster->master = spawn(argv, pipes[1]);
@@ -122,7 +134,8 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
     read_line_with(pipes[0], "--master ", line, sizeof line);
     close(pipes[0]);
     const char *address = strstr(line, "--master ") + strlen("--master ");
-    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address, " \r\n`'"), address);
+    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address, " \r\n`'"),
+             address);
 }
 
 int cluster_add_node(struct cluster *cluster, const char *dram)

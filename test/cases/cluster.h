@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small cluster of real processes for the case tests: one master, nodes, and clients as threads of the
- * test or as children of it. Every wait has a deadline; nothing sleeps for a fixed time. */
+/* A small cluster of real processes for the case tests: one master, nodes, and clients as threads
+ * of the test or as children of it. Every wait has a deadline; nothing sleeps for a fixed time. */
 #ifndef TEST_CASES_CLUSTER_H
 #define TEST_CASES_CLUSTER_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public failure cases, class A: leases, read safety, object state. Each test carries its case's number. */
+/* Public failure cases, class A: leases, read safety, object state. Each test carries its case's
+ * number. */
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -39,9 +40,10 @@ static void put_many(struct yolk_store *store, const char *prefix, uint64_t coun
     free(data);
 }
 
-/* A child that gets one key over and over and answers by its exit status: 0 if each answer was right. */
-static pid_t spawn_reader(const struct cluster *cluster, const char *key, size_t size, uint64_t seed,
-                          int ready)
+/* A child that gets one key over and over and answers by its exit status: 0 if each answer was
+ * right. */
+static pid_t spawn_reader(const struct cluster *cluster, const char *key, size_t size,
+                          uint64_t seed, int ready)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -80,7 +82,8 @@ static void c01_slow_get_never_returns_other_bytes(void **state)
         assert_int_equal(read(pipes[0], &byte, 1), 1);
         poll(NULL, 0, (int)(round * 3 % 17)); /* stop it at another point of its read each round */
         assert_int_equal(kill(reader, SIGSTOP), 0);
-        put_many(writer, prefix, 160, SMALL); /* more than the pool: the big one's space is reused */
+        put_many(writer, prefix, 160,
+                 SMALL); /* more than the pool: the big one's space is reused */
         assert_int_equal(kill(reader, SIGCONT), 0);
         int status = -1;
         assert_int_equal(waitpid(reader, &status, 0), reader);
@@ -171,8 +174,8 @@ static void *press(void *argument)
     return status == YOLK_OK ? NULL : argument;
 }
 
-/* C04 and C05 are one test: what a probe found is there for half a lease, and probing alone never pins
- * the pool. */
+/* C04 and C05 are one test: what a probe found is there for half a lease, and probing alone never
+ * pins the pool. */
 static void c04_c05_probed_keys_stay_and_probes_cannot_pin(void **state)
 {
     (void)state;
@@ -283,7 +286,6 @@ static void c05_constant_probing_does_not_stop_eviction(void **state)
     cluster_stop(&cluster);
 }
 
-
 static int bytes_are_zero(void *context)
 {
     return cluster_figure(context, "master_allocated_bytes") == 0 &&
@@ -312,7 +314,8 @@ static void c06_writer_killed_between_start_and_end(void **state)
         ;
     assert_int_equal(kill(writer, SIGKILL), 0);
     assert_int_equal(waitpid(writer, NULL, 0), writer);
-    if (exist_one(store, "victim") == 1) /* it was done before the kill came: nothing to test then */
+    if (exist_one(store, "victim") ==
+        1) /* it was done before the kill came: nothing to test then */
         assert_int_equal(remove_one(store, "victim", 1), YOLK_OK);
     assert_true(wait_until(bytes_are_zero, store, 20000));
     assert_int_equal(remove_one(store, "victim", 0), YOLK_ERR_NOT_FOUND);
