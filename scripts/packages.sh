@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts. install_packages: gets the Debian packages that are missing, as root.
+PACKAGES="build-essential cmake ninja-build pkg-config libevent-dev libmsgpack-dev libjansson-dev
+libyaml-dev libxxhash-dev libsodium-dev libcmocka-dev python3 clang clang-format-14"
+
+install_packages() {
+    local missing="" package
+    command -v dpkg-query >/dev/null || return 0
+    for package in $PACKAGES; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    if [ "$(id -u)" != 0 ]; then
+        echo "missing packages:$missing" >&2
+        echo "install them with: sudo apt-get install -y --no-install-recommends$missing" >&2
+        return 1
+    fi
+    echo "installing:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
