@@ -48,6 +48,7 @@ struct store_session {
     uint8_t peer_instance[16]; /* of the master at the other end of the link */
     uint8_t mount_instance[16]; /* of the master the segment was last mounted at */
     int linked;
+    int standing; /* the session was OPEN, mount and all: a new link only has to resume it */
 
     uint64_t next_request;
     uint64_t awaited;         /* request id of the step in flight, 0: none */
@@ -244,6 +245,7 @@ static void send_open(struct store_session *session, uint64_t now_ns)
     struct store_stamp stamp;
     memset(&open, 0, sizeof(open));
     session->state = STATE_OPENING;
+    session->standing = 0;
     /* From here on nothing is begun under the old grants: they are what this message reports. */
     store_holds_set_session(session->options.holds, 0);
     (void)begin_request(session, &open.request, &stamp);
@@ -342,6 +344,7 @@ static void send_offer(struct store_session *session, uint64_t now_ns)
 static void opened(struct store_session *session, uint64_t now_ns)
 {
     session->state = STATE_OPEN;
+    session->standing = 1;
     session->backoff_ns = session->options.backoff_first_ns;
     session->refusal = YOLK_OK;
     session->heartbeat_ns = now_ns + session->heartbeat_interval_ns;
@@ -390,8 +393,7 @@ void store_session_connected(struct store_session *session, uint64_t now_ns,
     if (session->state == STATE_EXPIRED)
         return; /* goes on when quiet */
     if (session->session != 0 && session->has_instance &&
-        memcmp(session->instance, instance, 16) == 0 &&
-        (session->options.segment_size == 0 || session->segment != 0)) {
+        memcmp(session->instance, instance, 16) == 0 && session->standing) {
         session->state = STATE_RESUMING;
         send_heartbeat(session, now_ns);
         await(session, now_ns, session->heartbeat_id);
