@@ -15,7 +15,7 @@ struct thread {
     bool running;
 };
 
-YOLK_MUST_USE int thread_start(struct thread *t, const char *name, void (*main)(void *arg),
+YOLK_MUST_USE int thread_start(struct thread *t, const char *name, void (*run)(void *arg),
                                void *arg);
 /* Waits for its end; no effect on a thread that never started. */
 void thread_join(struct thread *t);
