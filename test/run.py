@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and runs all tests.
 
-Unit and suite tests are executables that ctest knows; each counts once and passes only if it passes in the
-release build and in the one with ASan and UBSan. Files test/e2e/*.py are either unittest modules (each method
-counts) or scripts (exit status 0 passed, 77 skipped with a line "SKIP: reason", else failed). Files that start
-with "_" or hold neither a main part nor a TestCase are helpers. The simulator's seeds and mutations run when
-it is built. A test finds the build in YOLK_BUILD, the sanitized one in YOLK_ASAN_BUILD, traces in
-YOLK_TRACE_DIR. The last line is "N passed, N failed, N skipped".
+Each cmocka test of the executables that ctest knows counts once, and passes only if it passes in the release
+build and in the one with ASan and UBSan. (An executable that fills its table of tests by other means counts as
+one.) Each test of a file test/e2e/*.py that uses harness.py counts once; other files there are helpers. The
+simulator's seeds and mutations run when it is there. A test finds the build in YOLK_BUILD, the sanitized one in
+YOLK_ASAN_BUILD, traces in YOLK_TRACE_DIR. Exit status 77 with a line "SKIP: reason" is a skip. The last line is
+"N passed, N failed, N skipped".
 """
 import argparse
-import ast
 import json
 import os
 import re
@@ -18,7 +17,6 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 E2E = os.path.join(ROOT, "test", "e2e")
@@ -99,34 +97,20 @@ def ctest_names(directory):
     return {test["name"]: test.get("command", [test["name"] + ": not built"]) for test in tests}
 
 
-def is_unittest(source):
-    return "unittest" in source and "TestCase" in source
+CMOCKA_TEST = re.compile(r"\bcmocka_unit_test(?:_setup_teardown|_setup|_teardown|_prestate\w*)?\(\s*(\w+)\s*[,)]")
 
 
-def e2e_files():
-    """-> [(file, is a unittest module)]"""
-    files = []
-    for name in sorted(os.listdir(E2E)) if os.path.isdir(E2E) else []:
-        path = os.path.join(E2E, name)
-        if not name.endswith(".py") or name.startswith("_"):
-            continue
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
-        if is_unittest(source) and test_methods(source):
-            files.append((path, True))
-        elif "__main__" in source and not is_unittest(source):
-            files.append((path, False))
-    return files
-
-
-def test_methods(source):
-    return [(node.name, item.name) for node in ast.parse(source).body if isinstance(node, ast.ClassDef)
-            for item in node.body if isinstance(item, ast.FunctionDef) and item.name.startswith("test")]
-
-
-def stem(path):
-    name = os.path.splitext(os.path.basename(path))[0]
-    return re.sub(r"^test_|_test$", "", name)
+def cmocka_names(target):
+    """The names in the source of the test executable ROOM.x, in order; [] if its table is made otherwise."""
+    suite, _, rest = target.partition(".")
+    name = rest.split(".")[-1] + "_test.c"
+    for top in ("src", "test"):
+        for directory, _, files in sorted(os.walk(os.path.join(ROOT, top, suite))):
+            if name in files and (rest.count(".") == 0 or directory.endswith(rest.split(".")[0])):
+                with open(os.path.join(directory, name), encoding="utf-8") as file:
+                    source = re.sub(r"#define(?:.*\\\n)*.*", "", file.read())
+                return list(dict.fromkeys(CMOCKA_TEST.findall(source)))
+    return []
 
 
 class Test:
@@ -135,47 +119,66 @@ class Test:
         self.action = action  # () -> (result, detail)
 
 
-def unit_test(commands, env):
-    def action():
-        for command in commands:
-            code, output = run(command, 300, env)
+class Executable:
+    """Runs a test executable of both builds once, and answers for each of its tests."""
+
+    def __init__(self, target, commands, env):
+        self.target, self.commands, self.env = target, commands, env
+        self.runs = None
+
+    def result(self, name):
+        if self.runs is None:
+            self.runs = [run(command, 300, self.env) for command in self.commands]
+        for command, (code, output) in zip(self.commands, self.runs):
             if code == 77:
                 return SKIP, skip_reason(output)
-            if code != 0:
-                return FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code)
+            found = re.findall(r"^\[ *(OK|FAILED|SKIPPED|PASSED) *\] %s$" % re.escape(name), output, re.M) if name else []
+            if code == 0 and (name is None or "OK" in found):
+                continue
+            if code == 0 and "SKIPPED" in found:
+                return SKIP, skip_reason(output)
+            # A table may run under several set-ups: one failure is enough. A crash fails what did not finish.
+            if code != 0 and "OK" in found and "FAILED" not in found and re.search(r"^\[  FAILED  \]", output, re.M):
+                continue
+            return FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code)
         return PASS, ""
-    return action
 
 
-def script_test(path, env):
+def unit_tests(target, commands, env):
+    executable = Executable(target, commands, env)
+    names = cmocka_names(target)
+    if not names:
+        return [Test(target, lambda: executable.result(None))]
+    return [Test("%s.%s" % (target, name), lambda name=name: executable.result(name)) for name in names]
+
+
+def e2e_tests(env):
+    tests = []
+    for file in sorted(os.listdir(E2E)) if os.path.isdir(E2E) else []:
+        path = os.path.join(E2E, file)
+        if not file.endswith(".py") or file in ("harness.py", "__init__.py"):
+            continue
+        with open(path, encoding="utf-8") as source:
+            if not re.search(r"^(?:from|import) +harness\b", source.read(), re.M):
+                continue
+        code, output = run([sys.executable, path, "--list"], 60, env, E2E)
+        names = output.split("\n") if code == 0 else []
+        if not any(names):
+            tests.append(Test("e2e.%s" % file[:-3], lambda output=output: (FAIL, "--list failed\n" + output)))
+        tests += [Test("e2e.%s.%s" % (file[:-3], name), e2e_test(path, name, env)) for name in names if name]
+    return tests
+
+
+def e2e_test(path, name, env):
     def action():
-        code, output = run([sys.executable, path], 900, env, E2E)
-        if code == 77:
-            return SKIP, skip_reason(output)
-        return (PASS, "") if code == 0 else (FAIL, "%s\nexit status %s" % (output, code))
+        code, output = run([sys.executable, path, name], 900, env, E2E)
+        skip = re.search(r"^skip %s *(.*)$" % re.escape(name), output, re.M)
+        if code == 0 and skip:
+            return SKIP, skip.group(1) or "no reason given"
+        if code == 0 and re.search(r"^ok %s *$" % re.escape(name), output, re.M):
+            return PASS, ""
+        return FAIL, "%s\nexit status %s" % (output, code)
     return action
-
-
-def method_test(path, method, env):
-    def action():
-        code, output = run([sys.executable, os.path.abspath(__file__), "--one", path, method], 900, env, E2E)
-        match = re.search(r"^SKIP: *(.*)$", output, re.M) if code == 77 else None
-        if match:
-            return SKIP, match.group(1)
-        return (PASS, "") if code == 0 else (FAIL, "%s\nexit status %s" % (output, code))
-    return action
-
-
-def run_one(path, method):
-    """In a process of its own: one method of a unittest module, with our exit status."""
-    sys.path.insert(0, os.path.dirname(path))
-    name = os.path.splitext(os.path.basename(path))[0]
-    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(
-        unittest.defaultTestLoader.loadTestsFromName("%s.%s" % (name, method)))
-    if result.skipped and result.wasSuccessful():
-        print("SKIP: %s" % result.skipped[0][1])
-        return 77
-    return 0 if result.wasSuccessful() and result.testsRun else 1
 
 
 def sim_tests(directory, env):
@@ -204,18 +207,10 @@ def all_tests(release, asan):
     if asan:
         env["YOLK_ASAN_BUILD"] = asan
     commands = [ctest_names(directory) for directory in (release, asan) if directory]
-    tests = [Test(name, unit_test([each[name] for each in commands if name in each], env))
-             for name in sorted(commands[0])]
-    tests += sim_tests(release, env)
-    for path, module in e2e_files():
-        if not module:
-            tests.append(Test("e2e." + stem(path), script_test(path, env)))
-            continue
-        with open(path, encoding="utf-8") as file:
-            methods = test_methods(file.read())
-        tests += [Test("e2e.%s.%s" % (stem(path), method), method_test(path, "%s.%s" % (cls, method), env))
-                  for cls, method in methods]
-    return tests
+    tests = []
+    for target in sorted(commands[0]):
+        tests += unit_tests(target, [each[target] for each in commands if target in each], env)
+    return tests + sim_tests(release, env) + e2e_tests(env)
 
 
 def main():
@@ -225,10 +220,7 @@ def main():
     parser.add_argument("--no-asan", action="store_true", help="release build only")
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build"))
-    parser.add_argument("--one", nargs=2, metavar=("FILE", "METHOD"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        return run_one(*arguments.one)
     release = os.path.abspath(arguments.build)
     asan = None if arguments.no_asan else release + "-asan"
     if arguments.list:
