@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the other scripts. install_packages: gets the Debian packages that are missing, as root.
-PACKAGES="build-essential cmake ninja-build pkg-config libevent-dev libmsgpack-dev libjansson-dev
-libyaml-dev libxxhash-dev libsodium-dev libcmocka-dev python3 clang clang-format-14"
+# Sourced by the other scripts. install_packages PACKAGE...: gets those that are missing, as root on Debian.
+BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libevent-dev libmsgpack-dev libjansson-dev
+libyaml-dev libxxhash-dev libsodium-dev libcmocka-dev"
+TEST_PACKAGES="python3 clang clang-format-14"
 
 install_packages() {
     local missing="" package
     command -v dpkg-query >/dev/null || return 0
-    for package in $PACKAGES; do
+    for package in "$@"; do
         dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0

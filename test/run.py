@@ -132,15 +132,22 @@ class Executable:
         for command, (code, output) in zip(self.commands, self.runs):
             if code == 77:
                 return SKIP, skip_reason(output)
-            found = re.findall(r"^\[ *(OK|FAILED|SKIPPED|PASSED) *\] %s$" % re.escape(name), output, re.M) if name else []
-            if code == 0 and (name is None or "OK" in found):
-                continue
-            if code == 0 and "SKIPPED" in found:
-                return SKIP, skip_reason(output)
-            # A table may run under several set-ups: one failure is enough. A crash fails what did not finish.
-            if code != 0 and "OK" in found and "FAILED" not in found and re.search(r"^\[  FAILED  \]", output, re.M):
-                continue
-            return FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code)
+            if name is None:
+                if code == 0:
+                    continue
+                return FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code)
+            # A table may run under several set-ups: one failure is enough.
+            parts = re.findall(r"^\[ RUN +\] %s$(.*?)^\[ *(OK|FAILED|SKIPPED) *\] %s$" %
+                               (re.escape(name), re.escape(name)), output, re.M | re.S)
+            outcomes = [outcome for _, outcome in parts]
+            if "FAILED" in outcomes:
+                return FAIL, "%s\n%s" % (" ".join(command), "\n".join(text for text, o in parts if o == "FAILED"))
+            # A crash, or a leak found at the end, fails whatever no assertion explains.
+            explained = code == 0 or re.search(r"^\[ *FAILED *\] [1-9][0-9]* test", output, re.M)
+            if not outcomes or not explained:
+                return FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code)
+            if "OK" not in outcomes:
+                return SKIP, skip_reason(parts[0][0])
         return PASS, ""
 
 
