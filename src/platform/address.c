@@ -110,8 +110,15 @@ static int resolve(const char *text, const char *host, struct net_address *out)
     if (rc != 0)
         return base_fail(YOLK_ERR_NOT_FOUND, rc == EAI_SYSTEM ? errno : 0,
                          "no such host in \"%s\" (%s)", text, gai_strerror(rc));
-    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
-    out->size = found->ai_addrlen;
+    /* A name with both kinds means IPv4: servers often listen on that alone, and we try one
+     * address. */
+    const struct addrinfo *best = found;
+    for (const struct addrinfo *i = found; i && best->ai_family != AF_INET; i = i->ai_next) {
+        if (i->ai_family == AF_INET)
+            best = i;
+    }
+    memcpy(&out->storage, best->ai_addr, best->ai_addrlen);
+    out->size = best->ai_addrlen;
     freeaddrinfo(found);
     return YOLK_OK;
 }

@@ -62,9 +62,9 @@ YOLK_MUST_USE int file_sim_create(uint64_t seed, struct file_sim **out);
 void file_sim_destroy(struct file_sim *sim);
 struct file_system file_sim_system(struct file_sim *sim);
 /* A crash: open handles die (their operations answer YOLK_ERR_CLOSED; still close them), and of the
- * writes since the last sync of each file a subset survives, in any order, the last block torn.
- * Creation and unlinking are durable at once (callers sync their directory, and we do not model
- * it). */
+ * writes since the last sync of each file a subset survives, in any order, some torn (each 512-byte
+ * sector on its own). Creation and unlinking are durable at once (callers sync their directory, and
+ * we do not model it). */
 YOLK_MUST_USE int file_sim_crash(struct file_sim *sim);
 void file_sim_inject(struct file_sim *sim, enum file_sim_fault fault, unsigned after_operations);
 

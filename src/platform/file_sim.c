@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files in memory that treat unsynced writes as badly as a disk may: after a crash any subset of
+ * them is there, applied in any order, some of them only in part. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "platform/file.h"
+#include "platform/random.h"
+
+#define SECTOR       512u
+#define SIM_FILE_MAX ((uint64_t)1 << 32)
+
+struct content {
+    uint8_t *data;
+    uint64_t size;
+    uint64_t capacity;
+};
+
+struct pending {
+    uint64_t offset;
+    uint64_t size;
+    uint8_t *data; /* NULL: only grows the file (fallocate) */
+};
+
+struct node {
+    struct node *next;
+    char *path; /* NULL once unlinked */
+    unsigned handles;
+    struct content now;     /* what a reader sees */
+    struct content durable; /* what surely survives */
+    struct pending *pending;
+    size_t pending_count;
+    size_t pending_capacity;
+};
+
+struct sim_file {
+    struct file base;
+    struct file_sim *sim;
+    struct node *node;
+    unsigned flags;
+    uint64_t life; /* of the simulated machine when it was opened */
+};
+
+struct file_sim {
+    struct node *nodes;
+    uint64_t life;
+    struct random_sim random;
+    bool armed[3];
+    unsigned countdown[3];
+};
+
+static int content_grow(struct content *c, uint64_t size)
+{
+    if (size <= c->size)
+        return YOLK_OK;
+    if (size > SIM_FILE_MAX)
+        return base_fail(YOLK_ERR_NO_SPACE, 0, "simulated file of %llu bytes",
+                         (unsigned long long)size);
+    if (size > c->capacity) {
+        uint64_t capacity = c->capacity ? c->capacity : 4096;
+        while (capacity < size)
+            capacity *= 2;
+        uint8_t *data = realloc(c->data, capacity);
+        if (!data)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+        c->data = data;
+        c->capacity = capacity;
+    }
+    memset(c->data + c->size, 0, size - c->size);
+    c->size = size;
+    return YOLK_OK;
+}
+
+static int content_write(struct content *c, const uint8_t *from, uint64_t size, uint64_t offset)
+{
+    if (offset > SIM_FILE_MAX || size > SIM_FILE_MAX)
+        return base_fail(YOLK_ERR_NO_SPACE, 0, "simulated file");
+    int status = content_grow(c, offset + size);
+    if (status == YOLK_OK && size > 0)
+        memcpy(c->data + offset, from, size);
+    return status;
+}
+
+static void content_free(struct content *c)
+{
+    free(c->data);
+    *c = (struct content){0};
+}
+
+static void pending_drop(struct node *n)
+{
+    for (size_t i = 0; i < n->pending_count; i++)
+        free(n->pending[i].data);
+    n->pending_count = 0;
+}
+
+static int pending_add(struct node *n, const uint8_t *from, uint64_t size, uint64_t offset)
+{
+    if (n->pending_count == n->pending_capacity) {
+        size_t capacity = n->pending_capacity ? n->pending_capacity * 2 : 16;
+        struct pending *p = realloc(n->pending, capacity * sizeof(*p));
+        if (!p)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+        n->pending = p;
+        n->pending_capacity = capacity;
+    }
+    struct pending *p = &n->pending[n->pending_count];
+    *p = (struct pending){offset, size, NULL};
+    if (from) {
+        p->data = malloc(size);
+        if (!p->data)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+        memcpy(p->data, from, size);
+    }
+    n->pending_count++;
+    return YOLK_OK;
+}
+
+static void node_free(struct node *n)
+{
+    pending_drop(n);
+    free(n->pending);
+    content_free(&n->now);
+    content_free(&n->durable);
+    free(n->path);
+    free(n);
+}
+
+static struct node *find(struct file_sim *sim, const char *path)
+{
+    for (struct node *n = sim->nodes; n; n = n->next) {
+        if (n->path && strcmp(n->path, path) == 0)
+            return n;
+    }
+    return NULL;
+}
+
+/* Frees files that have neither a name nor a handle. */
+static void sweep(struct file_sim *sim)
+{
+    struct node **at = &sim->nodes;
+    while (*at) {
+        struct node *n = *at;
+        if (!n->path && n->handles == 0) {
+            *at = n->next;
+            node_free(n);
+        } else {
+            at = &n->next;
+        }
+    }
+}
+
+static bool fault_now(struct file_sim *sim, enum file_sim_fault fault)
+{
+    if (!sim->armed[fault] || sim->countdown[fault]-- > 0)
+        return false;
+    sim->armed[fault] = false;
+    return true;
+}
+
+static int check(const struct sim_file *f, unsigned needs)
+{
+    if (f->life != f->sim->life)
+        return base_fail(YOLK_ERR_CLOSED, 0, "the simulated machine crashed");
+    if ((f->flags & needs) != needs)
+        return base_fail(YOLK_ERR_ACCESS, 0, "the simulated file is not open for that");
+    return YOLK_OK;
+}
+
+static int sim_pread(struct file *file, void *to, size_t size, uint64_t offset, size_t *got)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    *got = 0;
+    int status = check(f, FILE_READ);
+    if (status != YOLK_OK || offset >= f->node->now.size)
+        return status;
+    uint64_t left = f->node->now.size - offset;
+    *got = size < left ? size : (size_t)left;
+    if (*got > 0)
+        memcpy(to, f->node->now.data + offset, *got);
+    return YOLK_OK;
+}
+
+static int sim_pwrite(struct file *file, const void *from, size_t size, uint64_t offset)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    int status = check(f, FILE_WRITE);
+    if (status != YOLK_OK || size == 0)
+        return status;
+    if (fault_now(f->sim, FILE_SIM_NO_SPACE))
+        return base_fail(YOLK_ERR_NO_SPACE, 0, "injected");
+    bool fails = fault_now(f->sim, FILE_SIM_FAIL_WRITE);
+    if (fails) /* part of it may be there all the same */
+        size = (size_t)(f->sim->random.s[0] % size);
+    status = size > 0 ? content_write(&f->node->now, from, size, offset) : YOLK_OK;
+    if (status == YOLK_OK && size > 0)
+        status = pending_add(f->node, from, size, offset);
+    return fails ? base_fail(YOLK_ERR_IO, 0, "injected") : status;
+}
+
+/* Makes `durable` what `now` is. */
+static int settle(struct node *n)
+{
+    int status = content_grow(&n->durable, n->now.size);
+    if (status != YOLK_OK)
+        return status;
+    n->durable.size = n->now.size;
+    if (n->now.size > 0)
+        memcpy(n->durable.data, n->now.data, n->now.size);
+    pending_drop(n);
+    return YOLK_OK;
+}
+
+static int sim_fdatasync(struct file *file)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    int status = check(f, 0);
+    if (status != YOLK_OK)
+        return status;
+    if (fault_now(f->sim, FILE_SIM_FAIL_SYNC))
+        return base_fail(YOLK_ERR_IO, 0, "injected");
+    return settle(f->node);
+}
+
+static int sim_fallocate(struct file *file, uint64_t offset, uint64_t size)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    int status = check(f, FILE_WRITE);
+    if (status != YOLK_OK)
+        return status;
+    if (fault_now(f->sim, FILE_SIM_NO_SPACE))
+        return base_fail(YOLK_ERR_NO_SPACE, 0, "injected");
+    if (offset > SIM_FILE_MAX || size > SIM_FILE_MAX)
+        return base_fail(YOLK_ERR_NO_SPACE, 0, "simulated file");
+    status = content_grow(&f->node->now, offset + size);
+    return status == YOLK_OK ? pending_add(f->node, NULL, size, offset) : status;
+}
+
+static int sim_size(struct file *file, uint64_t *out)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    *out = f->node->now.size;
+    return check(f, 0);
+}
+
+static void sim_close(struct file *file)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    f->node->handles--;
+    sweep(f->sim);
+    free(f);
+}
+
+static int sim_unlink(void *self, const char *path)
+{
+    struct file_sim *sim = self;
+    struct node *n = find(sim, path);
+    if (!n)
+        return base_fail(YOLK_ERR_NOT_FOUND, 0, "no simulated file %s", path);
+    free(n->path);
+    n->path = NULL;
+    sweep(sim);
+    return YOLK_OK;
+}
+
+static int create_node(struct file_sim *sim, const char *path, struct node **out)
+{
+    struct node *n = calloc(1, sizeof(*n));
+    char *copy = strdup(path);
+    if (!n || !copy) {
+        free(n);
+        free(copy);
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+    }
+    n->path = copy;
+    n->next = sim->nodes;
+    sim->nodes = n;
+    *out = n;
+    return YOLK_OK;
+}
+
+static int sim_open(void *self, const char *path, unsigned flags, struct file **out);
+
+static const struct file_ops sim_ops = {
+    .open = sim_open,
+    .pread = sim_pread,
+    .pwrite = sim_pwrite,
+    .fdatasync = sim_fdatasync,
+    .fallocate = sim_fallocate,
+    .size = sim_size,
+    .close = sim_close,
+    .unlink = sim_unlink,
+};
+
+static int sim_open(void *self, const char *path, unsigned flags, struct file **out)
+{
+    struct file_sim *sim = self;
+    *out = NULL;
+    struct node *n = find(sim, path);
+    if (!n && !(flags & FILE_CREATE))
+        return base_fail(YOLK_ERR_NOT_FOUND, 0, "no simulated file %s", path);
+    if (n && (flags & FILE_EXCLUSIVE))
+        return base_fail(YOLK_ERR_EXISTS, 0, "simulated file %s", path);
+    struct sim_file *f = calloc(1, sizeof(*f));
+    if (!f)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+    int status = n ? YOLK_OK : create_node(sim, path, &n);
+    if (status != YOLK_OK) {
+        free(f);
+        return status;
+    }
+    if (flags & FILE_TRUNCATE) {
+        pending_drop(n);
+        n->now.size = 0;
+        n->durable.size = 0;
+    }
+    n->handles++;
+    *f = (struct sim_file){{&sim_ops}, sim, n, flags, sim->life};
+    *out = &f->base;
+    return YOLK_OK;
+}
+
+/* ---- crash ---- */
+static int survive(struct file_sim *sim, struct node *n, const struct pending *p)
+{
+    struct random r = random_sim_random(&sim->random);
+    if (!p->data)
+        return content_grow(&n->durable, p->offset + p->size);
+    if (random_below(&r, 3) != 0)
+        return content_write(&n->durable, p->data, p->size, p->offset);
+    /* Torn: each sector on its own. */
+    int status = YOLK_OK;
+    for (uint64_t at = 0; at < p->size && status == YOLK_OK;) {
+        uint64_t size = SECTOR - (p->offset + at) % SECTOR;
+        if (size > p->size - at)
+            size = p->size - at;
+        if (random_below(&r, 2) == 0)
+            status = content_write(&n->durable, p->data + at, size, p->offset + at);
+        at += size;
+    }
+    return status;
+}
+
+static int crash_node(struct file_sim *sim, struct node *n)
+{
+    struct random r = random_sim_random(&sim->random);
+    int status = YOLK_OK;
+    for (size_t left = n->pending_count; left > 0 && status == YOLK_OK; left--) {
+        /* one of those not yet considered, in any order */
+        size_t i = (size_t)random_below(&r, left);
+        struct pending p = n->pending[i];
+        n->pending[i] = n->pending[left - 1];
+        n->pending[left - 1] = p;
+        if (random_below(&r, 2) == 0)
+            status = survive(sim, n, &p);
+    }
+    pending_drop(n);
+    n->now.size = 0;
+    if (status == YOLK_OK)
+        status = content_write(&n->now, n->durable.data, n->durable.size, 0);
+    return status;
+}
+
+int file_sim_crash(struct file_sim *sim)
+{
+    int status = YOLK_OK;
+    sim->life++;
+    for (struct node *n = sim->nodes; n; n = n->next) {
+        int one = crash_node(sim, n);
+        if (one != YOLK_OK)
+            status = one;
+    }
+    return status;
+}
+
+void file_sim_inject(struct file_sim *sim, enum file_sim_fault fault, unsigned after_operations)
+{
+    sim->armed[fault] = true;
+    sim->countdown[fault] = after_operations;
+}
+
+int file_sim_create(uint64_t seed, struct file_sim **out)
+{
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated files");
+    random_sim_init(&(*out)->random, seed);
+    return YOLK_OK;
+}
+
+void file_sim_destroy(struct file_sim *sim)
+{
+    if (!sim)
+        return;
+    while (sim->nodes) {
+        struct node *n = sim->nodes;
+        sim->nodes = n->next;
+        node_free(n);
+    }
+    free(sim);
+}
+
+struct file_system file_sim_system(struct file_sim *sim)
+{
+    return (struct file_system){&sim_ops, sim};
+}
