@@ -42,7 +42,8 @@ void cli_print_help(const struct cli_command *command)
     for (size_t i = 0; i < command->extra_count; i++) {
         const struct cli_extra *extra = &command->extras[i];
         char left[64];
-        snprintf(left, sizeof(left), "--%s %s", extra->flag, extra->value_name);
+        snprintf(left, sizeof(left), "--%s%s%s", extra->flag, extra->value_name ? " " : "",
+                 extra->value_name ? extra->value_name : "");
         printf("  %-36s %s\n", left, extra->doc);
     }
     base_buf_init(&text, 256 * 1024);
@@ -78,7 +79,9 @@ static bool take_extras(struct cli_command *command, int *argc, char **argv, int
             argv[kept++] = argv[i];
             continue;
         }
-        if (!value) {
+        if (!value && !found->value_name) {
+            value = "";
+        } else if (!value) {
             if (i + 1 == *argc) {
                 *code = cli_usage_error(command, "--%s needs a value (%s)", found->flag,
                                         found->value_name);

@@ -15,7 +15,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* A flag of one command that stands for a setting of the table in a handier form, or for none. */
 struct cli_extra {
     const char *flag; /* without dashes */
-    const char *value_name;
+    const char *value_name; /* NULL: it takes no value */
     const char *doc;
     const char *value; /* as given; NULL: not */
 };

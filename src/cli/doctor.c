@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `yolk doctor` */
+#include "cli/doctor.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/common.h"
+
+enum { EXTRA_JSON };
+
+static struct cli_extra extras[] = {
+    [EXTRA_JSON] = {"json", NULL, "Prints one JSON object.", NULL},
+};
+
+static struct cli_command command = {
+    "doctor", "", "Says what of this machine is used, and why not the rest.", COMMAND_DOCTOR,
+    extras, sizeof(extras) / sizeof(extras[0]),
+};
+
+static const char *grade_name(enum doctor_grade grade)
+{
+    switch (grade) {
+    case DOCTOR_USED:
+        return "used";
+    case DOCTOR_LIMITED:
+        return "limited";
+    default:
+        return "unused";
+    }
+}
+
+static int print_json(const struct doctor_item *items, size_t count)
+{
+    json_t *root = json_object();
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", items[i].name,
+                                              "grade", grade_name(items[i].grade), "found",
+                                              items[i].found, "use", items[i].use));
+    json_object_set_new(root, "version", json_string(YOLK_VERSION));
+    json_object_set_new(root, "items", list);
+    int failed = json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+    return failed ? CLI_FAILED : CLI_OK;
+}
+
+int cli_doctor(int argc, char **argv)
+{
+    struct base_config config;
+    struct doctor_item items[DOCTOR_MAX_ITEMS];
+    struct stat info;
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    const char *path = base_config_string(&config, SET_PATH);
+    if (config.positional_count > 0) {
+        code = cli_usage_error(&command, "\"%s\": no argument is expected", config.positional[0]);
+    } else if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        code = cli_usage_error(&command, "--path %s: it must be a directory that exists", path);
+    } else {
+        size_t count = doctor_examine(path, items);
+        code = CLI_OK;
+        if (extras[EXTRA_JSON].value) {
+            code = print_json(items, count);
+        } else {
+            for (size_t i = 0; i < count; i++)
+                printf("%-15s %-8s %s\n%24s %s\n", items[i].name, grade_name(items[i].grade),
+                       items[i].found, "", items[i].use);
+        }
+    }
+    base_config_free(&config);
+    return code;
+}

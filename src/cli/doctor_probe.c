@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <inttypes.h>
+#include <linux/io_uring.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "cli/doctor.h"
+#include "platform/memory.h"
+
+#define FOUND(item, ...) snprintf((item)->found, sizeof((item)->found), __VA_ARGS__)
+#define USE(item, ...)   snprintf((item)->use, sizeof((item)->use), __VA_ARGS__)
+
+/* First line of a file without its newline; "" when it cannot be read. */
+static void read_line(const char *path, char *out, size_t size)
+{
+    out[0] = '\0';
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return;
+    if (!fgets(out, (int)size, file))
+        out[0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    fclose(file);
+}
+
+/* Entries whose name starts with the prefix; the first is copied to `first` when that is not NULL. */
+static unsigned count_entries(const char *path, const char *prefix, char *first, size_t size)
+{
+    unsigned count = 0;
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' || strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        if (count++ == 0 && first)
+            snprintf(first, size, "%s", entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void probe_kernel(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct utsname name;
+    if (uname(&name) != 0)
+        memset(&name, 0, sizeof(name));
+    item->name = "kernel";
+    FOUND(item, "%s %s %s, glibc %s", name.sysname, name.release, name.machine,
+          gnu_get_libc_version());
+    USE(item, "needs glibc 2.34 or newer and x86-64 or arm64");
+}
+
+static void probe_copy(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    bool fast = copy_stream_accelerated();
+    item->name = "streaming copy";
+    item->grade = fast ? DOCTOR_USED : DOCTOR_LIMITED;
+    FOUND(item, fast ? "available" : "not on this processor");
+    USE(item, fast ? "copies of 256 KiB and more bypass the cache" : "plain memcpy is used");
+}
+
+static void probe_shm(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    item->name = "shared memory";
+    int fd = memfd_create("yolk-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool good = fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (good) {
+        FOUND(item, "memfd with seals");
+        USE(item, "transport shm between processes of this machine; tcp to other machines");
+    } else {
+        item->grade = DOCTOR_LIMITED;
+        FOUND(item, "no sealed memfd: %s", strerror(error));
+        USE(item, "transport tcp is used on this machine too, which is slower");
+    }
+}
+
+static void probe_io_uring(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct io_uring_params params;
+    char disabled[16];
+    memset(&params, 0, sizeof(params));
+    item->name = "io_uring";
+    item->grade = DOCTOR_UNUSED;
+    long fd = syscall(SYS_io_uring_setup, 4, &params);
+    if (fd >= 0) {
+        close((int)fd);
+        FOUND(item, "available, features 0x%x", params.features);
+        USE(item, "not used yet: this version has no SSD tier");
+        return;
+    }
+    int error = errno;
+    read_line("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
+    if (disabled[0] && strcmp(disabled, "0") != 0)
+        FOUND(item, "switched off by sysctl kernel.io_uring_disabled=%s", disabled);
+    else if (error == ENOSYS)
+        FOUND(item, "not in this kernel, or hidden by a container");
+    else
+        FOUND(item, "refused: %s%s", strerror(error),
+              error == EPERM ? " (a container's seccomp filter?)" : "");
+    USE(item, "an SSD tier would use threads with pread and pwrite");
+}
+
+static void probe_direct(const char *path, struct doctor_item *item)
+{
+    item->name = "direct I/O";
+    item->grade = DOCTOR_UNUSED;
+    int fd = open(path, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        FOUND(item, "%s: O_DIRECT is refused: %s", path, strerror(errno));
+        USE(item, "an SSD tier there would go through the page cache");
+        return;
+    }
+    void *block = NULL;
+    bool good = posix_memalign(&block, 4096, 4096) == 0;
+    if (good) {
+        memset(block, 0, 4096);
+        good = pwrite(fd, block, 4096, 0) == 4096;
+    }
+    if (good)
+        FOUND(item, "%s: O_DIRECT works with blocks of 4096 bytes", path);
+    else
+        FOUND(item, "%s: O_DIRECT opens, but writing fails: %s", path, strerror(errno));
+    USE(item, "not used yet: this version has no SSD tier");
+    free(block);
+    close(fd);
+}
+
+static void probe_locked(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct rlimit limit = {0, 0};
+    char text[32];
+    item->name = "locked memory";
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        FOUND(item, "no limit");
+        USE(item, "no transport of this version locks memory; RDMA would");
+        item->grade = DOCTOR_UNUSED;
+        return;
+    }
+    item->grade = DOCTOR_LIMITED;
+    FOUND(item, "limit %s (ulimit -l)", base_format_size(limit.rlim_cur, text, sizeof(text)));
+    USE(item, "enough for shm and tcp; RDMA and registered io_uring buffers would need "
+              "\"unlimited\"");
+}
+
+static void probe_huge(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    char total[32], shmem[128], thp[128];
+    read_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", total, sizeof(total));
+    read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shmem, sizeof(shmem));
+    read_line("/sys/kernel/mm/transparent_hugepage/enabled", thp, sizeof(thp));
+    item->name = "huge pages";
+    FOUND(item, "2 MiB pages free: %s; shmem_enabled: %s; enabled: %s", total[0] ? total : "none",
+          shmem[0] ? shmem : "not in this kernel", thp[0] ? thp : "not in this kernel");
+    if (strstr(shmem, "[advise]") || strstr(shmem, "[always]") || strstr(shmem, "[within_size]")) {
+        USE(item, "segments lie in transparent huge pages");
+        return;
+    }
+    item->grade = DOCTOR_LIMITED;
+    USE(item, "segments lie in 4 KiB pages; echo advise > "
+              "/sys/kernel/mm/transparent_hugepage/shmem_enabled makes writes up to 25 %% faster");
+}
+
+static void probe_numa(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    char online[64];
+    unsigned nodes = count_entries("/sys/devices/system/node", "node", NULL, 0);
+    read_line("/sys/devices/system/node/online", online, sizeof(online));
+    item->name = "NUMA";
+    item->grade = DOCTOR_UNUSED;
+    FOUND(item, "%u node%s%s%s", nodes ? nodes : 1, nodes > 1 ? "s" : "",
+          online[0] ? ", online " : "", online);
+    USE(item, nodes > 1 ? "not used: start one node process a NUMA node under numactl"
+                        : "one node: nothing to place");
+}
+
+static void probe_gpu(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    item->name = "GPU";
+    item->grade = DOCTOR_UNUSED;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        FOUND(item, "no NVIDIA driver (libcuda.so.1 is not there)");
+        USE(item, "memory of the host only");
+        return;
+    }
+    int (*init)(unsigned) = NULL, (*get_count)(int *) = NULL;
+    void *symbol = dlsym(library, "cuInit");
+    memcpy(&init, &symbol, sizeof(init));
+    symbol = dlsym(library, "cuDeviceGetCount");
+    memcpy(&get_count, &symbol, sizeof(get_count));
+    int count = 0;
+    int error = init && get_count ? init(0) : -1;
+    if (error == 0)
+        error = get_count(&count);
+    if (error == 0)
+        FOUND(item, "%d device%s", count, count == 1 ? "" : "s");
+    else
+        FOUND(item, "the driver is there, but answers error %d", error);
+    USE(item, "not used yet: this version moves memory of the host only");
+    /* The driver may have started threads: it stays loaded. */
+}
+
+static void probe_cufile(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    item->name = "cuFile";
+    item->grade = DOCTOR_UNUSED;
+    void *library = dlopen("libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
+    bool driver = access("/proc/driver/nvidia-fs/version", R_OK) == 0;
+    FOUND(item, "libcufile.so.0 %s, nvidia-fs %s", library ? "found" : "not there",
+          driver ? "loaded" : "not loaded");
+    USE(item, "not used: this version has no GPU storage tier");
+    if (library)
+        dlclose(library);
+}
+
+static void probe_imex(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    unsigned channels = count_entries("/dev/nvidia-caps-imex-channels", "channel", NULL, 0);
+    item->name = "IMEX";
+    item->grade = DOCTOR_UNUSED;
+    if (channels)
+        FOUND(item, "%u channel%s", channels, channels > 1 ? "s" : "");
+    else
+        FOUND(item, "no channel in /dev/nvidia-caps-imex-channels");
+    USE(item, "not used: this version has no memory across NVLink");
+}
+
+static void probe_rdma(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    char first[256] = "";
+    unsigned devices = count_entries("/sys/class/infiniband", "", first, sizeof(first));
+    item->name = "RDMA";
+    item->grade = DOCTOR_UNUSED;
+    if (devices)
+        FOUND(item, "%u device%s, first %s", devices, devices > 1 ? "s" : "", first);
+    else
+        FOUND(item, "no device in /sys/class/infiniband");
+    USE(item, "not used: this version has no RDMA transport; tcp reaches other machines");
+}
+
+static void probe_files(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct rlimit limit = {0, 0};
+    item->name = "open files";
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    bool few = limit.rlim_cur < 8192;
+    item->grade = few ? DOCTOR_LIMITED : DOCTOR_USED;
+    FOUND(item, "limit %" PRIu64 " (ulimit -n)", (uint64_t)limit.rlim_cur);
+    USE(item, few ? "a master takes fewer connections than its 4096" : "enough for a master");
+}
+
+static void probe_secret(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    item->name = "security";
+    const char *file = getenv("YOLK_SECRET_FILE");
+    FOUND(item, file && file[0] ? "YOLK_SECRET_FILE is %.180s" : "no YOLK_SECRET_FILE%.0s",
+          file ? file : "");
+    item->grade = DOCTOR_LIMITED;
+    USE(item, "a secret proves who connects; without TLS nothing protects the bytes after that, "
+              "so use a trusted network");
+}
+
+size_t doctor_examine(const char *path, struct doctor_item *items)
+{
+    static void (*const PROBES[])(const char *, struct doctor_item *) = {
+        probe_kernel, probe_copy,   probe_shm, probe_io_uring, probe_direct, probe_locked,
+        probe_huge,   probe_numa,   probe_gpu, probe_cufile,   probe_imex,   probe_rdma,
+        probe_files,  probe_secret,
+    };
+    size_t count = sizeof(PROBES) / sizeof(PROBES[0]);
+    for (size_t i = 0; i < count; i++) {
+        memset(&items[i], 0, sizeof(items[i]));
+        PROBES[i](path, &items[i]);
+    }
+    return count;
+}

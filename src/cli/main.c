@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program: one table of commands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/common.h"
+#include "cli/replay.h"
+#include "sim/sim.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+    const char *summary;               /* NULL: not for people */
+};
+
+static const struct command COMMANDS[] = {
+    {"master", cli_master, "runs the master: it knows which key is where"},
+    {"node", cli_node, "gives memory of this machine to the store"},
+    {"put", cli_put, "stores a file or standard input under a key"},
+    {"get", cli_get, "writes a key's value to a file or standard output"},
+    {"exist", cli_exist, "says of each key whether it is there"},
+    {"ls", cli_ls, "lists the objects"},
+    {"rm", cli_rm, "removes objects"},
+    {"stat", cli_stat, "shows the figures; --recount checks them"},
+    {"demo", cli_demo, "a small store and its main job, in one process"},
+    {"replay", cli_replay, "replays a trace of requests against a store"},
+    {"sim", sim_main, "simulates a cluster under faults, by seed"},
+    {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
+    {"config", cli_config, "prints all settings as a Markdown table"},
+    {"replay-worker", cli_replay_worker, NULL},
+};
+#define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
+
+int cli_config(int argc, char **argv)
+{
+    struct base_buf text;
+    if (argc > 1) {
+        fprintf(stderr, "yolk config: \"%s\": no argument is expected\n", argv[1]);
+        return CLI_USAGE;
+    }
+    base_buf_init(&text, 1 << 20);
+    int status = base_config_markdown(&text);
+    if (status == YOLK_OK)
+        fwrite(text.data, 1, text.size, stdout);
+    base_buf_free(&text);
+    return status == YOLK_OK ? CLI_OK : CLI_FAILED;
+}
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "yolk COMMAND [FLAGS] [ARGUMENTS]\n\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (COMMANDS[i].summary)
+            fprintf(out, "  %-8s %s\n", COMMANDS[i].name, COMMANDS[i].summary);
+    fprintf(out, "\nyolk help COMMAND shows its flags. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(COMMANDS[i].name, name) == 0)
+            return &COMMANDS[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    fprintf(stderr, "yolk: \"%s\" is no command; yolk --help lists them\n", name);
+    return CLI_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    const struct command *command = find(argv[1]);
+    if (!command)
+        return unknown(argv[1]);
+    char flag[] = "--help";
+    char *arguments[] = {argv[1], flag, NULL};
+    return command->run(2, arguments);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return help(argc - 1, argv + 1);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        printf("yolk %s\n", YOLK_VERSION);
+        return CLI_OK;
+    }
+    const struct command *command = find(name);
+    return command ? command->run(argc - 1, argv + 1) : unknown(name);
+}

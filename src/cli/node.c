@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `yolk node`: gives memory to the store until a signal comes. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "cli/common.h"
+
+enum { EXTRA_DRAM };
+
+static struct cli_extra extras[] = {
+    [EXTRA_DRAM] = {"dram", "SIZE", "Memory this node gives; the same as --segment-size.", NULL},
+};
+
+static struct cli_command command = {
+    "node", "", "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
+    COMMAND_NODE, extras, sizeof(extras) / sizeof(extras[0]),
+};
+
+static void second_signal(int number)
+{
+    static const char text[] = "yolk node: second signal, not waiting for readers\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof(text) - 1);
+    (void)written;
+    _exit(128 + number);
+}
+
+/* From here a further signal ends the process at once. */
+static void let_signals_kill(const sigset_t *set)
+{
+    struct sigaction action = {.sa_handler = second_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+}
+
+static int serve(const struct base_config *config, uint64_t size)
+{
+    struct yolk_store *store = NULL;
+    sigset_t set;
+    int number = 0;
+    char text[32];
+    const char *name = base_config_string(config, SET_NAME);
+    /* Before any thread starts, so that none of them takes the signal. */
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    enum yolk_status status = cli_store_open(config, size, &store);
+    if (status != YOLK_OK)
+        return cli_failure(&command, status, "cannot join the master at %s",
+                           base_config_string(config, SET_MASTER));
+    printf("yolk node ready %s%s%s pid %d\n", name, name[0] ? " " : "",
+           base_format_size(size, text, sizeof(text)), (int)getpid());
+    fflush(stdout);
+    while (sigwait(&set, &number) != 0)
+        ;
+    let_signals_kill(&set);
+    uint64_t grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
+    printf("yolk node draining for at most %s\n",
+           base_format_duration_ms(grace_ms, text, sizeof(text)));
+    fflush(stdout);
+    status = yolk_store_drain(store, grace_ms);
+    if (status != YOLK_OK)
+        cli_failure(&command, status, "draining");
+    enum yolk_status closed = yolk_store_close(store);
+    if (closed != YOLK_OK)
+        return cli_failure(&command, closed, "closing");
+    printf("yolk node stopped\n");
+    return status == YOLK_OK ? CLI_OK : CLI_FAILED;
+}
+
+int cli_node(int argc, char **argv)
+{
+    struct base_config config;
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    signal(SIGPIPE, SIG_IGN);
+    const char *dram = extras[EXTRA_DRAM].value;
+    uint64_t size = base_config_u64(&config, SET_SEGMENT_SIZE);
+    if (config.positional_count > 0)
+        code = cli_usage_error(&command, "\"%s\": no argument is expected", config.positional[0]);
+    else if (dram && base_parse_size("--dram", dram, &size) != YOLK_OK)
+        code = cli_usage_error(&command, "%s", yolk_last_error());
+    else if (dram && (size < MIB || size > MAX_SEGMENT_SIZE))
+        code = cli_usage_error(&command, "--dram %s: must be from 1MiB to 64TiB", dram);
+    else if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
+        code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
+                                         "reach; start one with yolk master");
+    else
+        code = serve(&config, size);
+    base_config_free(&config);
+    return code;
+}
