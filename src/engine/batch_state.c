@@ -192,6 +192,8 @@ uint32_t batch_state_take(struct batch_state *state, uint32_t index, uint64_t sl
         slice->tried = 0;
         slice->attempts = 0;
         slice->route = 0;
+        slice->retry_here = false;
+        slice->last = YOLK_OK;
         task->cut += slice->size;
         task->whole_cut = true;
     }
@@ -326,6 +328,8 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
             /* Short: the rest is another io under another cookie. */
             slice->generation++;
             slice->attempts = 0;
+            slice->tried = 0;
+            slice->last = YOLK_OK;
             make_ready(state, index);
         }
         if (task->ending || task->failure != YOLK_OK)
@@ -338,6 +342,8 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
     slice->attempts++;
     slice->generation++;
     slice->tried |= UINT32_C(1) << slice->route;
+    slice->retry_here = batch_status_is_retriable_here(status);
+    slice->last = status;
     bool stopped = task->ending || task->failure != YOLK_OK || task->terminal;
     if (!stopped && batch_status_is_retriable(status) && slice->attempts < state->attempts_max) {
         make_ready(state, index);

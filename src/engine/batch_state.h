@@ -29,6 +29,8 @@ struct batch_slice {
     enum batch_slice_state state;
     uint8_t attempts; /* that failed */
     uint8_t route;    /* the present one, while taken */
+    bool retry_here;  /* the last failure may not repeat on the same route */
+    enum yolk_status last; /* failure, for the case that no route is left */
 };
 
 struct batch_task {

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches as callers see them: handles, submit, poll, wait, cancel, free. batch_run.c moves them on.
+ *
+ * A slot is never freed before the engine, so a handle is looked up without a lock of the whole engine: load the
+ * chunk, lock the slot, compare the generation. */
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "engine/internal.h"
+#include "platform/clock.h"
+
+enum { WAIT_FDS_MAX = 64, WAIT_PAUSE_MAX_NS = 20000000, WAIT_SPIN_NS = 50000, WAIT_SPINS = 64 };
+
+static struct batch *slot_at(struct yolk_engine *engine, uint32_t index)
+{
+    if (index >= ENGINE_BATCH_CHUNK * ENGINE_BATCH_CHUNKS_MAX)
+        return NULL;
+    struct batch *chunk =
+        atomic_load_explicit(&engine->batches.chunks[index / ENGINE_BATCH_CHUNK],
+                             memory_order_acquire);
+    return chunk == NULL ? NULL : &chunk[index % ENGINE_BATCH_CHUNK];
+}
+
+/* The batch, locked, or NULL with last_error set. */
+static struct batch *lock_batch(struct yolk_engine *engine, uint64_t handle)
+{
+    struct batch *batch = engine == NULL ? NULL : slot_at(engine, (uint32_t)handle);
+    if (batch != NULL) {
+        pthread_mutex_lock(&batch->lock);
+        if (batch->live && batch->generation == (uint32_t)(handle >> 32))
+            return batch;
+        pthread_mutex_unlock(&batch->lock);
+    }
+    (void)base_fail(YOLK_ERR_STALE, 0, "the batch was freed");
+    return NULL;
+}
+
+/* The table's lock is held. */
+static struct batch *new_chunk(struct batch_table *table)
+{
+    uint32_t place = table->count / ENGINE_BATCH_CHUNK;
+    if (place == ENGINE_BATCH_CHUNKS_MAX)
+        return NULL;
+    struct batch *chunk = calloc(ENGINE_BATCH_CHUNK, sizeof(*chunk));
+    if (chunk == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < ENGINE_BATCH_CHUNK; i++) {
+        pthread_mutex_init(&chunk[i].lock, NULL);
+        base_list_init(&chunk[i].quarantine);
+        chunk[i].index = table->count + i;
+        /* The first slot is used at once, the others are linked in rising order. */
+        chunk[i].next_free = i + 1 < ENGINE_BATCH_CHUNK ? table->count + i + 1 : table->free_head;
+    }
+    table->free_head = table->count + 1;
+    table->count += ENGINE_BATCH_CHUNK;
+    atomic_store_explicit(&table->chunks[place], chunk, memory_order_release);
+    return chunk;
+}
+
+static struct batch *take_slot(struct yolk_engine *engine)
+{
+    struct batch_table *table = &engine->batches;
+    struct batch *batch;
+    pthread_mutex_lock(&table->lock);
+    if (table->free_head != BATCH_NONE) {
+        batch = slot_at(engine, table->free_head);
+        table->free_head = batch->next_free;
+    } else {
+        batch = new_chunk(table);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return batch;
+}
+
+void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->batches.lock);
+    batch->next_free = engine->batches.free_head;
+    engine->batches.free_head = batch->index;
+    pthread_mutex_unlock(&engine->batches.lock);
+}
+
+enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t capacity,
+                                          uint64_t *out)
+{
+    if (engine == NULL || out == NULL || capacity == 0 || capacity > ENGINE_BATCH_TASKS_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks", ENGINE_BATCH_TASKS_MAX);
+    if (atomic_load(&engine->closing))
+        return YOLK_ERR_CLOSED;
+    struct batch_state state;
+    enum yolk_status status = batch_state_init(&state, capacity, engine->window_slices,
+                                               engine->attempts_max, engine->drain_limit_ns);
+    if (status != YOLK_OK)
+        return status;
+    struct engine_task *tasks = calloc(capacity, sizeof(*tasks));
+    struct batch *batch = tasks == NULL ? NULL : take_slot(engine);
+    if (batch == NULL) {
+        free(tasks);
+        batch_state_free(&state);
+        return base_fail(tasks == NULL ? YOLK_ERR_NO_MEMORY : YOLK_ERR_LIMIT, 0,
+                         "no room for another batch");
+    }
+    pthread_mutex_lock(&batch->lock);
+    batch->state = state;
+    batch->tasks = tasks;
+    batch->generation++;
+    batch->live = true;
+    batch->quarantined = false;
+    *out = (uint64_t)batch->generation << 32 | batch->index;
+    pthread_mutex_unlock(&batch->lock);
+    return YOLK_OK;
+}
+
+static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint64_t size)
+{
+    if (atomic_load_explicit(&engine->stuck_count, memory_order_acquire) == 0)
+        return false;
+    uint64_t start = (uint64_t)(uintptr_t)pointer;
+    bool found = false;
+    pthread_mutex_lock(&engine->stuck_lock);
+    BASE_LIST_FOREACH(node, &engine->stuck)
+    {
+        const struct engine_task *task = BASE_CONTAINER(node, struct engine_task, stuck);
+        uint64_t its = (uint64_t)(uintptr_t)task->local;
+        found = found || (start < its + task->size && its < start + size);
+    }
+    pthread_mutex_unlock(&engine->stuck_lock);
+    return found;
+}
+
+/* Checks all that can be checked without touching memory; takes the references a task needs. */
+static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_request *request,
+                              uint64_t now_ns, struct engine_task *task)
+{
+    if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
+        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
+    if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
+        return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
+    struct segment *segment = segment_acquire(engine, request->segment);
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
+    struct registration *registration = NULL;
+    enum yolk_status status = YOLK_OK;
+    if (request->size > segment->size || request->offset > segment->size - request->size)
+        status = base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
+                           (unsigned long long)request->offset, (unsigned long long)request->size,
+                           (unsigned long long)segment->size);
+    else if (request->size > 0 &&
+             (registration = registry_acquire(engine, request->local, request->size)) == NULL)
+        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
+                           request->local, (unsigned long long)request->size);
+    else if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
+        status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
+    if (status != YOLK_OK) {
+        if (registration != NULL)
+            registry_release(registration);
+        segment_release(segment);
+        return status;
+    }
+    task->registration = registration;
+    task->segment = segment;
+    task->local = request->local;
+    task->offset = request->offset;
+    task->size = request->size;
+    task->ticket = request->ticket;
+    task->opcode = request->opcode;
+    task->hint = engine_transport_by_name(engine, request->hint);
+    return YOLK_OK;
+}
+
+static void add_task(struct yolk_engine *engine, struct batch *batch,
+                     const struct yolk_request *request, uint64_t now_ns, enum yolk_status *verdict)
+{
+    struct engine_task *task = &batch->tasks[batch->state.task_count];
+    memset(task, 0, sizeof(*task));
+    base_list_init(&task->stuck);
+    task->channel = BATCH_NONE;
+    task->last_transport = ENGINE_NO_TRANSPORT;
+    *verdict = admit(engine, request, now_ns, task);
+    if (*verdict != YOLK_OK) {
+        (void)batch_state_reject(&batch->state, *verdict, request->cookie);
+        task->counted = true;
+        return;
+    }
+    ENGINE_COUNT(engine, submitted, 1);
+    uint64_t deadline = request->deadline_ns == 0 ? BATCH_NEVER : request->deadline_ns;
+    (void)batch_state_add(&batch->state, request->size, deadline, request->cookie);
+}
+
+enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t handle,
+                                          const struct yolk_request *requests, uint32_t count,
+                                          enum yolk_status *verdicts, uint32_t *first)
+{
+    if (engine == NULL || (count > 0 && (requests == NULL || verdicts == NULL)))
+        return base_fail(YOLK_ERR_INVALID, 0, "requests and verdicts are required");
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status result = YOLK_OK;
+    if (atomic_load(&engine->closing)) {
+        result = YOLK_ERR_CLOSED;
+    } else if (count > batch->state.task_room - batch->state.task_count) {
+        result = base_fail(YOLK_ERR_LIMIT, 0, "the batch has room for %u more tasks, not %u",
+                           batch->state.task_room - batch->state.task_count, count);
+    } else {
+        uint64_t now_ns = engine_now(engine);
+        if (first != NULL)
+            *first = batch->state.task_count;
+        for (uint32_t i = 0; i < count; i++) {
+            add_task(engine, batch, &requests[i], now_ns, &verdicts[i]);
+            if (result == YOLK_OK)
+                result = verdicts[i];
+        }
+        (void)batch_progress(engine, batch);
+    }
+    pthread_mutex_unlock(&batch->lock);
+    return result;
+}
+
+enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t handle, uint32_t index,
+                                        struct yolk_task_status *out)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status result = YOLK_OK;
+    if (index >= batch->state.task_count || out == NULL) {
+        result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
+    } else {
+        const struct batch_task *task = &batch->state.tasks[index];
+        if (!task->terminal)
+            (void)batch_progress(engine, batch);
+        memset(out, 0, sizeof(*out));
+        out->terminal = task->terminal;
+        out->status = task->terminal ? task->failure : YOLK_OK;
+        out->transferred = task->done;
+        out->cookie = task->cookie;
+        uint8_t transport = batch->tasks[index].last_transport;
+        if (transport != ENGINE_NO_TRANSPORT)
+            snprintf(out->transport, sizeof(out->transport), "%s",
+                     engine->transports[transport].ops.name);
+    }
+    pthread_mutex_unlock(&batch->lock);
+    return result;
+}
+
+enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t handle,
+                                            uint32_t *pending)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    (void)batch_progress(engine, batch);
+    if (pending != NULL)
+        *pending = batch->state.pending;
+    pthread_mutex_unlock(&batch->lock);
+    return YOLK_OK;
+}
+
+/* What to wait for; complete: each channel with something in flight said so. */
+static uint32_t collect_fds(struct yolk_engine *engine, struct batch *batch, struct pollfd *fds,
+                            bool *complete)
+{
+    uint32_t count = 0;
+    *complete = true;
+    for (uint32_t i = 0; i < batch->channel_count; i++) {
+        struct engine_channel *channel = &batch->channels[i];
+        if (channel->channel == NULL || channel->in_flight == 0)
+            continue;
+        uint32_t n = engine->transports[channel->transport].ops.wait_fds(
+            channel->channel, fds + count, WAIT_FDS_MAX - count);
+        *complete = *complete && n > 0;
+        count += n;
+    }
+    *complete = *complete && count > 0;
+    return count;
+}
+
+/* Not under the lock: others may cancel meanwhile, so each pause is short. */
+static void pause_until(struct pollfd *fds, uint32_t count, bool complete, uint64_t now_ns,
+                        uint64_t until_ns, uint32_t idle)
+{
+    if (!complete && idle < WAIT_SPINS) {
+        (void)sched_yield();
+        return;
+    }
+    uint64_t most = complete ? WAIT_PAUSE_MAX_NS : WAIT_SPIN_NS;
+    uint64_t left = until_ns > now_ns ? until_ns - now_ns : 0;
+    struct timespec pause = {0, (long)(left < most ? left : most)};
+    (void)ppoll(fds, count, &pause, NULL);
+}
+
+enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t handle,
+                                        uint64_t deadline_ns)
+{
+    struct pollfd fds[WAIT_FDS_MAX];
+    uint64_t until = deadline_ns == 0 ? BATCH_NEVER : deadline_ns;
+    for (uint32_t idle = 0;; idle++) {
+        struct batch *batch = lock_batch(engine, handle);
+        if (batch == NULL)
+            return YOLK_ERR_STALE;
+        if (batch_progress(engine, batch))
+            idle = 0;
+        uint32_t pending = batch->state.pending;
+        bool complete;
+        uint32_t count = collect_fds(engine, batch, fds, &complete);
+        uint64_t due = batch->state.next_due_ns;
+        pthread_mutex_unlock(&batch->lock);
+        if (pending == 0)
+            return YOLK_OK;
+        uint64_t now_ns = engine_now(engine);
+        if (now_ns >= until)
+            return base_fail(YOLK_ERR_TIMEOUT, 0, "%u tasks are not over yet", pending);
+        pause_until(fds, count, complete, now_ns, due < until ? due : until, idle);
+    }
+}
+
+enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t handle, uint32_t index)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status result = YOLK_OK;
+    if (index >= batch->state.task_count)
+        result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
+    else
+        batch_end_task(engine, batch, index, YOLK_ERR_CANCELED);
+    (void)batch_progress(engine, batch);
+    pthread_mutex_unlock(&batch->lock);
+    return result;
+}
+
+/* The lock is held and given up. */
+static void free_locked(struct yolk_engine *engine, struct batch *batch)
+{
+    batch->live = false; /* the handle is dead from here on */
+    for (uint32_t i = 0; i < batch->state.task_count; i++)
+        batch_end_task(engine, batch, i, YOLK_ERR_CANCELED);
+    (void)batch_progress(engine, batch);
+    bool quiet = batch_reclaim(engine, batch);
+    if (!quiet)
+        quarantine_add(engine, batch);
+    pthread_mutex_unlock(&batch->lock);
+    if (quiet)
+        batch_give_slot_back(engine, batch);
+}
+
+enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine, uint64_t handle)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    free_locked(engine, batch);
+    return YOLK_OK;
+}
+
+void batches_free_all(struct yolk_engine *engine)
+{
+    for (uint32_t i = 0;; i++) {
+        struct batch *batch = slot_at(engine, i);
+        if (batch == NULL)
+            return;
+        pthread_mutex_lock(&batch->lock);
+        if (batch->live)
+            free_locked(engine, batch);
+        else
+            pthread_mutex_unlock(&batch->lock);
+    }
+}
+
+void batches_destroy_table(struct yolk_engine *engine)
+{
+    for (uint32_t i = 0; i < ENGINE_BATCH_CHUNKS_MAX; i++) {
+        struct batch *chunk = atomic_load(&engine->batches.chunks[i]);
+        for (uint32_t k = 0; chunk != NULL && k < ENGINE_BATCH_CHUNK; k++)
+            pthread_mutex_destroy(&chunk[k].lock);
+        free(chunk);
+    }
+    pthread_mutex_destroy(&engine->batches.lock);
+}

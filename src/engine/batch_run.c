@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moves one batch on: polls its channels, enforces deadlines, posts slices, fails over. The batch's lock is
+ * held in every function here. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/internal.h"
+
+enum { POLL_MAX = 64, FULL_SKIPS_MAX = 32 };
+
+static struct engine_io *io_at(struct batch *batch, uint32_t slice)
+{
+    return &batch->ios[slice / ENGINE_IO_CHUNK][slice % ENGINE_IO_CHUNK];
+}
+
+/* Room for the io of this slice, at an address that stays. */
+static bool io_reserve(struct batch *batch, uint32_t slice)
+{
+    uint32_t need = slice / ENGINE_IO_CHUNK + 1;
+    if (need <= batch->io_chunks)
+        return true;
+    struct engine_io **ios = realloc(batch->ios, need * sizeof(struct engine_io *));
+    if (ios == NULL)
+        return false;
+    batch->ios = ios;
+    while (batch->io_chunks < need) {
+        ios[batch->io_chunks] = calloc(ENGINE_IO_CHUNK, sizeof(struct engine_io));
+        if (ios[batch->io_chunks] == NULL)
+            return false;
+        batch->io_chunks++;
+    }
+    return true;
+}
+
+static void count_result(struct yolk_engine *engine, enum yolk_status status)
+{
+    switch (status) {
+    case YOLK_OK:
+        ENGINE_COUNT(engine, ok, 1);
+        break;
+    case YOLK_ERR_CANCELED:
+        ENGINE_COUNT(engine, canceled, 1);
+        break;
+    case YOLK_ERR_TIMEOUT:
+        ENGINE_COUNT(engine, timeout, 1);
+        break;
+    case YOLK_ERR_STUCK:
+        ENGINE_COUNT(engine, stuck, 1);
+        break;
+    default:
+        ENGINE_COUNT(engine, failed, 1);
+    }
+}
+
+/* After each change of a task: statistics once it is terminal, its references back once it is quiet. */
+static void after_change(struct yolk_engine *engine, struct batch *batch, uint32_t index)
+{
+    struct batch_task *state = &batch->state.tasks[index];
+    struct engine_task *task = &batch->tasks[index];
+    if (!state->terminal)
+        return;
+    if (!task->counted) {
+        task->counted = true;
+        count_result(engine, state->failure);
+    }
+    if (state->taken > 0) {
+        if (base_list_empty(&task->stuck)) {
+            pthread_mutex_lock(&engine->stuck_lock);
+            base_list_push_back(&engine->stuck, &task->stuck);
+            atomic_fetch_add(&engine->stuck_count, 1);
+            pthread_mutex_unlock(&engine->stuck_lock);
+        }
+        return;
+    }
+    if (!base_list_empty(&task->stuck)) {
+        pthread_mutex_lock(&engine->stuck_lock);
+        base_list_remove(&task->stuck);
+        atomic_fetch_sub(&engine->stuck_count, 1);
+        pthread_mutex_unlock(&engine->stuck_lock);
+    }
+    if (task->registration != NULL)
+        registry_release(task->registration);
+    if (task->segment != NULL)
+        segment_release(task->segment);
+    task->registration = NULL;
+    task->segment = NULL;
+}
+
+static void cancel_slices(struct yolk_engine *engine, struct batch *batch, uint32_t index)
+{
+    for (uint32_t i = 0; i < batch->state.slice_count; i++) {
+        struct batch_slice *slice = &batch->state.slices[i];
+        if (slice->state != BATCH_SLICE_TAKEN || slice->task != index)
+            continue;
+        struct engine_channel *channel = &batch->channels[io_at(batch, i)->channel];
+        engine->transports[channel->transport].ops.cancel(channel->channel,
+                                                          batch_state_cookie(&batch->state, i));
+    }
+}
+
+void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                    enum yolk_status status)
+{
+    if (batch->state.tasks[index].terminal)
+        return;
+    if (batch_state_end(&batch->state, engine_now(engine), index, status))
+        cancel_slices(engine, batch, index);
+    after_change(engine, batch, index);
+}
+
+/* One slice is over: DONE, FAILED or a completion. The cookie is known to be of a taken slice. */
+static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t cookie,
+                       enum yolk_status status, uint64_t transferred, uint64_t now_ns)
+{
+    struct engine_channel *channel = &batch->channels[io_at(batch, (uint32_t)cookie)->channel];
+    uint64_t size = io_at(batch, (uint32_t)cookie)->io.size;
+    uint32_t index;
+    if (transferred > size)
+        transferred = size;
+    enum batch_outcome outcome =
+        batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
+    assert(outcome != BATCH_UNKNOWN);
+    struct engine_task *task = &batch->tasks[index];
+    engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
+    if (task->opcode == YOLK_READ)
+        ENGINE_COUNT(engine, bytes_read, transferred);
+    else
+        ENGINE_COUNT(engine, bytes_written, transferred);
+    if (outcome == BATCH_RETRY) {
+        ENGINE_COUNT(engine, retried, 1);
+        task->channel = BATCH_NONE; /* the next slice chooses anew */
+    }
+    if (outcome == BATCH_FAILED)
+        cancel_slices(engine, batch, index);
+    after_change(engine, batch, index);
+}
+
+static bool is_taken(const struct batch *batch, uint64_t cookie)
+{
+    uint32_t slice = (uint32_t)cookie;
+    return slice < batch->state.slice_count &&
+           batch->state.slices[slice].state == BATCH_SLICE_TAKEN &&
+           batch_state_cookie(&batch->state, slice) == cookie;
+}
+
+static bool poll_channel(struct yolk_engine *engine, struct batch *batch, uint32_t index)
+{
+    struct yolk_completion completions[POLL_MAX];
+    bool moved = false;
+    uint32_t count;
+    do {
+        struct engine_channel *channel = &batch->channels[index];
+        count = engine->transports[channel->transport].ops.poll(channel->channel, completions,
+                                                                POLL_MAX);
+        uint64_t now_ns = count > 0 ? engine_now(engine) : 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct yolk_completion *c = &completions[i];
+            /* Doubled, late, or another channel's: nobody waits for it. */
+            if (!is_taken(batch, c->cookie) ||
+                io_at(batch, (uint32_t)c->cookie)->channel != index) {
+                uint32_t task;
+                (void)batch_state_complete(&batch->state, now_ns, UINT64_MAX, c->status, 0, &task);
+                ENGINE_COUNT(engine, unknown, 1);
+                continue;
+            }
+            batch->channels[index].in_flight--;
+            slice_over(engine, batch, c->cookie, c->status, c->transferred, now_ns);
+        }
+        moved = moved || count > 0;
+    } while (count == POLL_MAX);
+    return moved;
+}
+
+static uint32_t find_channel(const struct batch *batch, const struct segment *segment,
+                             uint8_t transport)
+{
+    for (uint32_t i = 0; i < batch->channel_count; i++)
+        if (batch->channels[i].segment == segment && batch->channels[i].transport == transport)
+            return i;
+    return BATCH_NONE;
+}
+
+static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *batch,
+                                     struct segment *segment, uint8_t index, uint32_t *out)
+{
+    *out = find_channel(batch, segment, index);
+    if (*out != BATCH_NONE)
+        return YOLK_OK;
+    if (batch->channel_count == batch->channel_room) {
+        uint32_t room = batch->channel_room == 0 ? 4 : batch->channel_room * 2;
+        struct engine_channel *channels = realloc(batch->channels, room * sizeof(*channels));
+        if (channels == NULL)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a channel");
+        batch->channels = channels;
+        batch->channel_room = room;
+    }
+    struct transport *transport = &engine->transports[index];
+    void *channel = NULL;
+    enum yolk_status status = transport->ops.channel_open(
+        transport->endpoint, segment->routes[index].target, &channel);
+    if (status != YOLK_OK)
+        return status;
+    atomic_fetch_add(&segment->references, 1);
+    *out = batch->channel_count++;
+    batch->channels[*out] =
+        (struct engine_channel){.segment = segment, .channel = channel, .transport = index};
+    return YOLK_OK;
+}
+
+/* Chooses a channel for the task that avoids the routes in tried. AGAIN: none is free now. */
+static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch *batch,
+                                       struct engine_task *task, uint32_t tried, uint32_t *out)
+{
+    uint32_t avoid = tried;
+    uint64_t now_ns = engine_now(engine);
+    enum yolk_status failed = YOLK_OK;
+    for (;;) {
+        struct route_query query = {task->segment, task->opcode,
+                                    task->registration != NULL ? task->registration->accepted
+                                                               : UINT32_MAX,
+                                    avoid, task->hint};
+        uint8_t transport;
+        enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, &transport);
+        if (status != YOLK_OK)
+            return failed != YOLK_OK ? failed : status;
+        status = open_channel(engine, batch, task->segment, transport, out);
+        if (status == YOLK_OK) {
+            task->channel = *out;
+            return YOLK_OK;
+        }
+        if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
+            return YOLK_ERR_AGAIN;
+        engine_route_result(engine, task->segment, transport, status, now_ns);
+        failed = status;
+        avoid |= UINT32_C(1) << transport;
+    }
+}
+
+/* A route for this slice: the task's, another one after a failure, or the same once more where that makes
+ * sense and there is no other. */
+static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                                    uint32_t tried, bool again_here, uint32_t *channel)
+{
+    struct engine_task *task = &batch->tasks[index];
+    if (task->channel != BATCH_NONE &&
+        (tried & UINT32_C(1) << batch->channels[task->channel].transport) == 0) {
+        *channel = task->channel;
+        return YOLK_OK;
+    }
+    enum yolk_status status = choose_channel(engine, batch, task, tried, channel);
+    if (status == YOLK_OK && tried != 0)
+        ENGINE_COUNT(engine, failed_over, 1);
+    if (status != YOLK_OK && status != YOLK_ERR_AGAIN && tried != 0 && again_here)
+        status = choose_channel(engine, batch, task, 0, channel);
+    return status;
+}
+
+static void fill_io(struct yolk_engine *engine, struct batch *batch, uint32_t slice_index,
+                    uint32_t channel)
+{
+    const struct batch_slice *slice = &batch->state.slices[slice_index];
+    const struct engine_task *task = &batch->tasks[slice->task];
+    struct engine_io *entry = io_at(batch, slice_index);
+    uint8_t transport = batch->channels[channel].transport;
+    uint64_t most = engine->transports[transport].limits.slice_bytes_max;
+    memset(&entry->io, 0, sizeof(entry->io));
+    entry->channel = channel;
+    entry->io.opcode = task->opcode;
+    entry->io.local = task->local == NULL ? NULL : task->local + slice->offset;
+    entry->io.offset = task->offset + slice->offset;
+    /* Cut for another route with larger slices: the rest follows as the rest of a short one. */
+    entry->io.size = slice->size < most ? slice->size : most;
+    entry->io.key = task->registration != NULL ? task->registration->keys[transport] : NULL;
+    entry->io.ticket = task->ticket;
+    entry->io.deadline_ns = batch->state.tasks[slice->task].deadline_ns;
+    entry->io.cookie = batch_state_cookie(&batch->state, slice_index);
+}
+
+enum post { POST_WENT, POST_FULL, POST_ENDED };
+
+/* Posts one taken slice. */
+static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uint32_t slice_index)
+{
+    struct batch_slice *slice = &batch->state.slices[slice_index];
+    uint32_t index = slice->task;
+    uint32_t channel_index;
+    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    if (io_reserve(batch, slice_index))
+        status = route_slice(engine, batch, index, slice->tried, slice->retry_here, &channel_index);
+    if (status != YOLK_OK) {
+        batch_state_untake(&batch->state, slice_index);
+        if (status == YOLK_ERR_AGAIN)
+            return POST_FULL;
+        enum yolk_status earlier = batch->state.slices[slice_index].last;
+        batch_end_task(engine, batch, index, earlier != YOLK_OK ? earlier : status);
+        return POST_ENDED;
+    }
+    struct engine_channel *channel = &batch->channels[channel_index];
+    if (channel->full) {
+        batch_state_untake(&batch->state, slice_index);
+        return POST_FULL;
+    }
+    slice->route = channel->transport;
+    batch->tasks[index].last_transport = channel->transport;
+    fill_io(engine, batch, slice_index, channel_index);
+    struct yolk_io *io = &io_at(batch, slice_index)->io;
+    switch (engine->transports[channel->transport].ops.submit(channel->channel, io)) {
+    case YOLK_SUBMIT_QUEUED:
+        channel->in_flight++;
+        break;
+    case YOLK_SUBMIT_AGAIN:
+        channel->full = true;
+        batch_state_untake(&batch->state, slice_index);
+        return POST_FULL;
+    case YOLK_SUBMIT_DONE:
+        slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred, engine_now(engine));
+        break;
+    default:
+        slice_over(engine, batch, io->cookie, io->status != YOLK_OK ? io->status : YOLK_ERR_IO,
+                   io->transferred, engine_now(engine));
+        break;
+    }
+    ENGINE_COUNT(engine, slices, 1);
+    return POST_WENT;
+}
+
+/* How long a slice of this task may be: its route's limit, chosen first if there is none yet. */
+static enum yolk_status slice_limit(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                                    uint64_t *limit)
+{
+    struct engine_task *task = &batch->tasks[index];
+    uint32_t channel = task->channel;
+    if (channel == BATCH_NONE) {
+        /* With a slice waiting for another try, its own failed routes decide, in post_slice. */
+        *limit = engine->slice_bytes_max;
+        if (batch->state.tasks[index].ready_head != BATCH_NONE)
+            return YOLK_OK;
+        enum yolk_status status = choose_channel(engine, batch, task, 0, &channel);
+        if (status != YOLK_OK)
+            return status;
+    }
+    *limit = engine->transports[batch->channels[channel].transport].limits.slice_bytes_max;
+    return YOLK_OK;
+}
+
+static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                           bool *moved)
+{
+    for (;;) {
+        struct batch_task *task = &batch->state.tasks[index];
+        if (task->terminal || task->failure != YOLK_OK)
+            return POST_ENDED;
+        if (task->ready_head == BATCH_NONE &&
+            (task->size == 0 ? task->whole_cut : task->cut == task->size))
+            return POST_ENDED;
+        uint64_t limit;
+        enum yolk_status status = slice_limit(engine, batch, index, &limit);
+        if (status == YOLK_ERR_AGAIN) {
+            batch_state_requeue(&batch->state, index);
+            return POST_FULL;
+        }
+        if (status != YOLK_OK) {
+            batch_end_task(engine, batch, index, status);
+            return POST_ENDED;
+        }
+        bool no_memory;
+        uint32_t slice = batch_state_take(&batch->state, index, limit, &no_memory);
+        if (slice == BATCH_NONE) {
+            if (no_memory)
+                batch_end_task(engine, batch, index, YOLK_ERR_NO_MEMORY);
+            return POST_ENDED;
+        }
+        enum post post = post_slice(engine, batch, slice);
+        if (post == POST_FULL)
+            return POST_FULL;
+        *moved = true;
+        if (post == POST_ENDED)
+            return POST_ENDED;
+    }
+}
+
+static bool post_all(struct yolk_engine *engine, struct batch *batch)
+{
+    bool moved = false;
+    uint32_t full = 0;
+    for (uint32_t left = batch->state.queue_length; left > 0 && full < FULL_SKIPS_MAX; left--) {
+        uint32_t index = batch_state_dequeue(&batch->state);
+        if (index == BATCH_NONE)
+            break;
+        if (post_task(engine, batch, index, &moved) == POST_FULL)
+            full++;
+        else
+            full = 0;
+    }
+    return moved;
+}
+
+static void expire(struct yolk_engine *engine, struct batch *batch)
+{
+    uint64_t now_ns = batch->state.next_due_ns == BATCH_NEVER ? 0 : engine_now(engine);
+    bool stuck;
+    uint32_t index;
+    while ((index = batch_state_expire(&batch->state, now_ns, &stuck)) != BATCH_NONE) {
+        if (!stuck)
+            cancel_slices(engine, batch, index);
+        after_change(engine, batch, index);
+    }
+}
+
+bool batch_progress(struct yolk_engine *engine, struct batch *batch)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < batch->channel_count; i++) {
+        batch->channels[i].full = false;
+        if (batch->channels[i].in_flight > 0)
+            moved = poll_channel(engine, batch, i) || moved;
+    }
+    expire(engine, batch);
+    if (batch->state.queue_length > 0)
+        moved = post_all(engine, batch) || moved;
+    return moved;
+}
+
+bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
+{
+    if (batch->state.taken > 0)
+        return false;
+    for (uint32_t i = 0; i < batch->channel_count; i++) {
+        struct engine_channel *channel = &batch->channels[i];
+        if (channel->channel == NULL)
+            continue;
+        if (engine->transports[channel->transport].ops.channel_close(channel->channel) != YOLK_OK)
+            return false;
+        channel->channel = NULL;
+        segment_release(channel->segment);
+    }
+    for (uint32_t i = 0; i < batch->io_chunks; i++)
+        free(batch->ios[i]);
+    free(batch->ios);
+    free(batch->channels);
+    free(batch->tasks);
+    batch_state_free(&batch->state);
+    batch->ios = NULL;
+    batch->io_chunks = 0;
+    batch->channels = NULL;
+    batch->channel_count = 0;
+    batch->channel_room = 0;
+    batch->tasks = NULL;
+    return true;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the engine share. Locks, in the order they may be nested:
+ *   batch slot mutex → segment table, registry (read) → route mutex → stuck list. */
+#ifndef YOLK_ENGINE_INTERNAL_H
+#define YOLK_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <yolk/engine.h>
+
+#include "base/buf.h"
+#include "base/imap.h"
+#include "base/list.h"
+#include "engine/batch_state.h"
+#include "engine/breaker.h"
+#include "platform/thread.h"
+
+enum {
+    ENGINE_TRANSPORTS_MAX = 8,
+    ENGINE_NO_TRANSPORT = 255,
+    ENGINE_BATCH_CHUNK = 64,
+    ENGINE_BATCH_CHUNKS_MAX = 1024,
+    ENGINE_IO_CHUNK = 64,
+    ENGINE_BATCH_TASKS_MAX = 1 << 20,
+};
+
+struct transport {
+    struct yolk_transport_ops ops; /* no slot is NULL */
+    void *endpoint;                /* NULL: not in use, see reason */
+    struct yolk_limits limits;
+    char reason[512];
+};
+
+/* -- transports.c -- */
+/* Copies the table, checks what is required, fills in stubs. CONFIG names each missing hook. */
+YOLK_MUST_USE enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
+                                                      struct yolk_transport_ops *out);
+YOLK_MUST_USE enum yolk_status engine_transports_start(struct yolk_engine *engine,
+                                                       const struct yolk_engine_options *options);
+YOLK_MUST_USE enum yolk_status engine_transports_stop(struct yolk_engine *engine);
+
+/* -- registry.c -- */
+struct registration {
+    uint64_t start;
+    uint64_t size;
+    uint64_t references;        /* register calls not yet undone, those of ranges inside included */
+    struct base_list aliases;   /* ranges inside, each registered at least once */
+    _Atomic uint64_t in_flight; /* tasks that may touch it */
+    uint32_t accepted;          /* bits of the transports that have a key */
+    void *keys[ENGINE_TRANSPORTS_MAX];
+};
+struct registry {
+    pthread_rwlock_t lock;
+    struct base_imap map;
+};
+/* Finds the registration around the range and counts a task in. NULL: not registered. */
+struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer, uint64_t size);
+void registry_release(struct registration *registration);
+void registry_clear(struct yolk_engine *engine);
+
+/* -- segments.c -- */
+struct route {
+    pthread_mutex_t lock; /* also held while the target is opened: others wait for the result */
+    char *text;           /* endpoint text, NULL: the segment has none for this transport */
+    void *target;
+    enum yolk_status unfit; /* not OK: this target can never be reached by this transport */
+    struct breaker breaker;
+    _Atomic bool troubled; /* the breaker has counted failures: keeps success cheap */
+    char reason[256];
+};
+struct segment {
+    _Atomic uint64_t references;
+    struct yolk_engine *engine;
+    uint64_t id;
+    uint64_t size;
+    uint64_t session;
+    struct route routes[ENGINE_TRANSPORTS_MAX];
+};
+struct segment_slot {
+    struct segment *segment; /* NULL: free */
+    uint32_t generation;
+    uint32_t next_free;
+};
+struct segment_table {
+    pthread_rwlock_t lock;
+    struct segment_slot *slots;
+    uint32_t count;
+    uint32_t room;
+    uint32_t free_head;
+};
+/* NULL: stale handle. */
+struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
+void segment_release(struct segment *segment);
+void segments_close_all(struct yolk_engine *engine);
+
+/* -- route.c -- */
+struct route_query {
+    struct segment *segment;
+    enum yolk_opcode opcode;
+    uint32_t accepted; /* transports that know the local memory */
+    uint32_t tried;    /* not to be taken again */
+    uint8_t hint;      /* ENGINE_NO_TRANSPORT: none */
+};
+/* The first transport in order that can run it now, its target open. Otherwise the status that tells most.
+ * reasons may be NULL; else a line for each transport. */
+YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
+                                                 const struct route_query *query, uint64_t now_ns,
+                                                 struct base_buf *reasons, uint8_t *transport);
+void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
+                         enum yolk_status status, uint64_t now_ns);
+uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);
+
+/* -- batch.c -- */
+struct engine_task {
+    struct registration *registration;
+    struct segment *segment; /* NULL: refused, or all given back */
+    uint8_t *local;
+    uint64_t offset;
+    uint64_t size;
+    struct yolk_ticket ticket;
+    struct base_list stuck; /* in the engine's list while STUCK and not quiet */
+    uint32_t channel;       /* BATCH_NONE: no route chosen */
+    enum yolk_opcode opcode;
+    uint8_t hint;
+    uint8_t last_transport;
+    bool counted; /* its result is in the statistics */
+};
+struct engine_channel {
+    struct segment *segment; /* referenced */
+    void *channel;           /* NULL: closed */
+    uint32_t in_flight;
+    uint8_t transport;
+    bool full; /* answered AGAIN in this pass */
+};
+struct engine_io {
+    struct yolk_io io;
+    uint32_t channel;
+};
+struct batch {
+    pthread_mutex_t lock;
+    uint32_t index;
+    uint32_t generation;
+    uint32_t next_free;
+    bool live;        /* has a handle */
+    bool quarantined; /* freed, not yet quiet */
+    struct base_list quarantine;
+    struct batch_state state;
+    struct engine_task *tasks;
+    struct engine_channel *channels;
+    uint32_t channel_count;
+    uint32_t channel_room;
+    struct engine_io **ios; /* chunks: an io's address never changes */
+    uint32_t io_chunks;
+};
+struct batch_table {
+    pthread_mutex_t lock; /* taking and giving back slots only */
+    _Atomic(struct batch *) chunks[ENGINE_BATCH_CHUNKS_MAX];
+    uint32_t count;
+    uint32_t free_head;
+};
+/* Frees every batch that still has a handle. */
+void batches_free_all(struct yolk_engine *engine);
+void batches_destroy_table(struct yolk_engine *engine);
+
+/* -- batch_run.c: progress of one batch; its lock is held -- */
+/* Polls, expires, posts. True if anything moved. */
+bool batch_progress(struct yolk_engine *engine, struct batch *batch);
+void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t task,
+                    enum yolk_status status);
+/* Closes channels and gives all memory back; false if something is still in flight. */
+bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
+
+/* -- quarantine.c -- */
+struct quarantine {
+    struct mutex lock;
+    struct condition wake;
+    struct base_list batches;
+    uint64_t count;
+    bool ending;
+    struct thread thread;
+};
+YOLK_MUST_USE enum yolk_status quarantine_start(struct yolk_engine *engine);
+void quarantine_stop(struct yolk_engine *engine);
+/* The batch's lock is held; it has no handle any more. */
+void quarantine_add(struct yolk_engine *engine, struct batch *batch);
+/* One look at each; returns how many are left. */
+uint64_t quarantine_reap(struct yolk_engine *engine);
+void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch);
+
+struct engine_counters {
+    _Atomic uint64_t submitted, ok, failed, canceled, timeout, stuck;
+    _Atomic uint64_t slices, retried, failed_over, unknown, bytes_read, bytes_written, breakers;
+};
+
+struct yolk_engine {
+    uint64_t (*now_ns)(void *self);
+    void *clock_self;
+    struct transport transports[ENGINE_TRANSPORTS_MAX];
+    uint32_t transport_count;
+    uint8_t order[ENGINE_TRANSPORTS_MAX];
+    struct registry registry;
+    struct segment_table segments;
+    struct batch_table batches;
+    struct quarantine quarantine;
+    pthread_mutex_t stuck_lock;
+    struct base_list stuck;
+    _Atomic uint64_t stuck_count;
+    _Atomic uint64_t served_count;
+    _Atomic bool closing;
+    struct breaker_rule breaker_rule;
+    uint64_t drain_limit_ns;
+    uint64_t slice_bytes_max;
+    uint32_t attempts_max;
+    uint32_t window_slices;
+    struct engine_counters counters;
+};
+
+static inline uint64_t engine_now(const struct yolk_engine *engine)
+{
+    return engine->now_ns(engine->clock_self);
+}
+
+#define ENGINE_COUNT(engine, what, by)                                                             \
+    ((void)atomic_fetch_add_explicit(&(engine)->counters.what, (by), memory_order_relaxed))
+
+#endif

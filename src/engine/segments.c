@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments of others: a table of slots with generations; a segment lives while its handle or a task does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "engine/internal.h"
+
+/* "name=text;name=text": copies the text of each transport in use; others are not ours to judge. */
+static enum yolk_status parse_endpoints(struct yolk_engine *engine, struct segment *segment,
+                                        const char *endpoints)
+{
+    const char *place = endpoints;
+    while (*place != '\0') {
+        size_t length = strcspn(place, ";");
+        const char *equals = memchr(place, '=', length);
+        if (equals == NULL && length > 0)
+            return base_fail(YOLK_ERR_INVALID, 0, "endpoint \"%.*s\" is not name=text", (int)length,
+                             place);
+        for (uint32_t i = 0; equals != NULL && i < engine->transport_count; i++) {
+            const char *name = engine->transports[i].ops.name;
+            size_t name_length = (size_t)(equals - place);
+            if (strlen(name) != name_length || memcmp(name, place, name_length) != 0 ||
+                segment->routes[i].text != NULL)
+                continue;
+            segment->routes[i].text = strndup(equals + 1, length - name_length - 1);
+            if (segment->routes[i].text == NULL)
+                return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for endpoints");
+        }
+        place += length;
+        place += *place == ';';
+    }
+    return YOLK_OK;
+}
+
+static void segment_destroy(struct segment *segment)
+{
+    struct yolk_engine *engine = segment->engine;
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct route *route = &segment->routes[i];
+        if (route->target != NULL)
+            engine->transports[i].ops.close_target(engine->transports[i].endpoint, route->target);
+        pthread_mutex_destroy(&route->lock);
+        free(route->text);
+    }
+    free(segment);
+}
+
+void segment_release(struct segment *segment)
+{
+    if (atomic_fetch_sub(&segment->references, 1) == 1)
+        segment_destroy(segment);
+}
+
+static enum yolk_status take_slot(struct segment_table *table, struct segment *segment, uint64_t *out)
+{
+    enum yolk_status status = YOLK_OK;
+    pthread_rwlock_wrlock(&table->lock);
+    uint32_t index = table->free_head;
+    if (index != BATCH_NONE) {
+        table->free_head = table->slots[index].next_free;
+    } else if (table->count < table->room) {
+        index = table->count++;
+    } else {
+        uint32_t room = table->room == 0 ? 16 : table->room * 2;
+        struct segment_slot *slots = realloc(table->slots, room * sizeof(*slots));
+        if (slots == NULL) {
+            status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a segment");
+        } else {
+            memset(slots + table->room, 0, (room - table->room) * sizeof(*slots));
+            table->slots = slots;
+            table->room = room;
+            index = table->count++;
+        }
+    }
+    if (status == YOLK_OK) {
+        table->slots[index].segment = segment;
+        table->slots[index].generation++;
+        *out = (uint64_t)table->slots[index].generation << 32 | index;
+    }
+    pthread_rwlock_unlock(&table->lock);
+    return status;
+}
+
+enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
+                                          const struct yolk_segment_descriptor *descriptor,
+                                          uint64_t session, uint64_t *out)
+{
+    if (engine == NULL || descriptor == NULL || out == NULL || descriptor->endpoints == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "a segment needs a descriptor with endpoints");
+    if (strnlen(descriptor->endpoints, MAX_ENDPOINTS + 1) > MAX_ENDPOINTS)
+        return base_fail(YOLK_ERR_TOO_LARGE, 0, "endpoints are longer than %u bytes", MAX_ENDPOINTS);
+    if (atomic_load(&engine->closing))
+        return YOLK_ERR_CLOSED;
+    struct segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a segment");
+    segment->engine = engine;
+    segment->references = 1;
+    segment->id = descriptor->id;
+    segment->size = descriptor->size;
+    segment->session = session;
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        pthread_mutex_init(&segment->routes[i].lock, NULL);
+    enum yolk_status status = parse_endpoints(engine, segment, descriptor->endpoints);
+    if (status == YOLK_OK)
+        status = take_slot(&engine->segments, segment, out);
+    if (status != YOLK_OK)
+        segment_destroy(segment);
+    return status;
+}
+
+/* The table's lock is held alone. */
+static struct segment *drop_slot(struct segment_table *table, uint32_t index)
+{
+    struct segment *segment = table->slots[index].segment;
+    table->slots[index].segment = NULL;
+    table->slots[index].next_free = table->free_head;
+    table->free_head = index;
+    return segment;
+}
+
+static bool handle_is_good(const struct segment_table *table, uint64_t handle)
+{
+    uint32_t index = (uint32_t)handle;
+    return index < table->count && table->slots[index].segment != NULL &&
+           table->slots[index].generation == (uint32_t)(handle >> 32);
+}
+
+enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t handle)
+{
+    if (engine == NULL)
+        return YOLK_ERR_INVALID;
+    struct segment *segment = NULL;
+    pthread_rwlock_wrlock(&engine->segments.lock);
+    if (handle_is_good(&engine->segments, handle))
+        segment = drop_slot(&engine->segments, (uint32_t)handle);
+    pthread_rwlock_unlock(&engine->segments.lock);
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
+    segment_release(segment);
+    return YOLK_OK;
+}
+
+struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle)
+{
+    struct segment *segment = NULL;
+    pthread_rwlock_rdlock(&engine->segments.lock);
+    if (handle_is_good(&engine->segments, handle)) {
+        segment = engine->segments.slots[(uint32_t)handle].segment;
+        atomic_fetch_add(&segment->references, 1);
+    }
+    pthread_rwlock_unlock(&engine->segments.lock);
+    return segment;
+}
+
+void segments_close_all(struct yolk_engine *engine)
+{
+    struct segment_table *table = &engine->segments;
+    for (uint32_t i = 0; i < table->count; i++) {
+        pthread_rwlock_wrlock(&table->lock);
+        struct segment *segment = table->slots[i].segment != NULL ? drop_slot(table, i) : NULL;
+        pthread_rwlock_unlock(&table->lock);
+        if (segment != NULL)
+            segment_release(segment);
+    }
+}
+
+enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t handle,
+                                         const void **base, uint64_t *size)
+{
+    if (engine == NULL || base == NULL || size == NULL)
+        return YOLK_ERR_INVALID;
+    struct segment *segment = segment_acquire(engine, handle);
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
+    uint32_t mappable = 0;
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        if ((engine->transports[i].ops.caps & YOLK_CAP_MAP) != 0)
+            mappable |= UINT32_C(1) << i;
+    enum yolk_status status = YOLK_ERR_UNSUPPORTED;
+    uint32_t tried = ~mappable;
+    for (;;) {
+        struct route_query query = {segment, YOLK_READ, UINT32_MAX, tried, ENGINE_NO_TRANSPORT};
+        uint8_t index = ENGINE_NO_TRANSPORT;
+        enum yolk_status picked =
+            engine_route_pick(engine, &query, engine_now(engine), NULL, &index);
+        if (picked != YOLK_OK) {
+            status = picked == YOLK_ERR_STALE ? picked : status;
+            break;
+        }
+        struct transport *transport = &engine->transports[index];
+        status = transport->ops.target_map(transport->endpoint, segment->routes[index].target, base,
+                                           size);
+        if (status == YOLK_OK)
+            break;
+        tried |= UINT32_C(1) << index;
+    }
+    segment_release(segment);
+    return status;
+}

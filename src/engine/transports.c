@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's instances of transports: checked tables, started endpoints, their order. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/internal.h"
+
+static enum yolk_status no_memory_alloc(void *endpoint, uint64_t size, struct yolk_memory *out)
+{
+    (void)endpoint, (void)size, (void)out;
+    return YOLK_ERR_UNSUPPORTED;
+}
+
+static void no_memory_free(void *endpoint, struct yolk_memory *memory)
+{
+    (void)endpoint, (void)memory;
+}
+
+static enum yolk_status no_serve(void *endpoint, const struct yolk_serve *serve, void **served,
+                                 char *text, size_t text_size)
+{
+    (void)endpoint, (void)serve, (void)served, (void)text, (void)text_size;
+    return base_fail(YOLK_ERR_UNSUPPORTED, 0, "it has no provider side");
+}
+
+static void no_set_segment_id(void *endpoint, void *served, uint64_t segment)
+{
+    (void)endpoint, (void)served, (void)segment;
+}
+
+static enum yolk_status no_fence_session(void *endpoint, void *served, uint64_t session)
+{
+    (void)endpoint, (void)served, (void)session;
+    return YOLK_ERR_UNSUPPORTED;
+}
+
+static void no_unserve(void *endpoint, void *served)
+{
+    (void)endpoint, (void)served;
+}
+
+static enum yolk_status no_target_map(void *endpoint, void *target, const void **base, uint64_t *size)
+{
+    (void)endpoint, (void)target, (void)base, (void)size;
+    return YOLK_ERR_UNSUPPORTED;
+}
+
+static void no_cancel(void *channel, uint64_t cookie)
+{
+    (void)channel, (void)cookie;
+}
+
+static uint32_t no_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
+{
+    (void)channel, (void)fds, (void)max;
+    return 0;
+}
+
+static bool name_is_fit(const char *name)
+{
+    size_t length = name == NULL ? 0 : strnlen(name, 16);
+    if (length == 0 || length > 15)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (!islower((unsigned char)name[i]) && !isdigit((unsigned char)name[i]) && name[i] != '_')
+            return false;
+    return true;
+}
+
+static enum yolk_status check_required(const struct yolk_transport_ops *ops)
+{
+    char missing[256] = "";
+    size_t used = 0;
+#define NEED(slot)                                                                                 \
+    do {                                                                                           \
+        if (ops->slot == NULL && used < sizeof(missing))                                           \
+            used += (size_t)snprintf(missing + used, sizeof(missing) - used, " %s", #slot);        \
+    } while (0)
+    NEED(probe);
+    NEED(init);
+    NEED(stop);
+    NEED(fini);
+    NEED(limits);
+    NEED(add_buffer);
+    NEED(remove_buffer);
+    NEED(open_target);
+    NEED(close_target);
+    NEED(channel_open);
+    NEED(submit);
+    NEED(poll);
+    NEED(channel_close);
+    if ((ops->caps & YOLK_CAP_SERVE) != 0) {
+        NEED(serve);
+        NEED(set_segment_id);
+        NEED(fence_session);
+        NEED(unserve);
+    }
+    if ((ops->caps & YOLK_CAP_ALLOC) != 0) {
+        NEED(memory_alloc);
+        NEED(memory_free);
+    }
+    if ((ops->caps & YOLK_CAP_MAP) != 0)
+        NEED(target_map);
+#undef NEED
+    if (used > 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "transport %s lacks required hooks:%s", ops->name,
+                         missing);
+    return YOLK_OK;
+}
+
+enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
+                                        struct yolk_transport_ops *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (given == NULL || given->size < offsetof(struct yolk_transport_ops, probe))
+        return base_fail(YOLK_ERR_CONFIG, 0, "a transport's table is too small to have a name");
+    /* An older table is shorter: its missing slots stay NULL and become stubs. */
+    memcpy(out, given, given->size < sizeof(*out) ? given->size : sizeof(*out));
+    if (given->abi != YOLK_TRANSPORT_ABI)
+        return base_fail(YOLK_ERR_VERSION, 0, "a transport of interface %u, not %d", given->abi,
+                         YOLK_TRANSPORT_ABI);
+    if (!name_is_fit(out->name))
+        return base_fail(YOLK_ERR_CONFIG, 0, "a transport's name must match [a-z0-9_]{1,15}");
+    enum yolk_status status = check_required(out);
+    if (status != YOLK_OK)
+        return status;
+#define STUB(slot)                                                                                 \
+    do {                                                                                           \
+        if (out->slot == NULL)                                                                     \
+            out->slot = no_##slot;                                                                 \
+    } while (0)
+    STUB(memory_alloc);
+    STUB(memory_free);
+    STUB(serve);
+    STUB(set_segment_id);
+    STUB(fence_session);
+    STUB(unserve);
+    STUB(target_map);
+    STUB(cancel);
+    STUB(wait_fds);
+#undef STUB
+    return YOLK_OK;
+}
+
+/* Same process before same machine before all others; within each, the caller's order. */
+static void make_order(struct yolk_engine *engine)
+{
+    uint32_t n = 0;
+    for (int reach = 0; reach < 3; reach++) {
+        for (uint32_t i = 0; i < engine->transport_count; i++) {
+            uint64_t caps = engine->transports[i].ops.caps;
+            int its = (caps & YOLK_CAP_SAME_PROCESS) != 0   ? 0
+                      : (caps & YOLK_CAP_SAME_MACHINE) != 0 ? 1
+                                                            : 2;
+            if (its == reach)
+                engine->order[n++] = (uint8_t)i;
+        }
+    }
+}
+
+static void start_one(struct yolk_engine *engine, struct transport *transport,
+                      const struct yolk_transport_options *options)
+{
+    struct yolk_probe probe;
+    memset(&probe, 0, sizeof(probe));
+    void *endpoint = NULL;
+    enum yolk_status status = transport->ops.probe(options, &probe);
+    if (status == YOLK_OK)
+        status = transport->ops.init(options, &endpoint);
+    if (status != YOLK_OK) {
+        const char *why = probe.reason[0] != '\0' ? probe.reason : yolk_last_error();
+        snprintf(transport->reason, sizeof(transport->reason), "%s%s%.400s", yolk_strerror(status),
+                 why[0] != '\0' ? ": " : "", why);
+        return;
+    }
+    transport->endpoint = endpoint;
+    transport->ops.limits(endpoint, &transport->limits);
+    if (transport->limits.slice_bytes_max == 0 ||
+        transport->limits.slice_bytes_max > engine->slice_bytes_max)
+        transport->limits.slice_bytes_max = engine->slice_bytes_max;
+}
+
+enum yolk_status engine_transports_start(struct yolk_engine *engine,
+                                         const struct yolk_engine_options *options)
+{
+    if (options->transport_count == 0 || options->transport_count > ENGINE_TRANSPORTS_MAX)
+        return base_fail(YOLK_ERR_CONFIG, 0, "an engine takes 1 to %d transports, not %zu",
+                         ENGINE_TRANSPORTS_MAX, options->transport_count);
+    for (size_t i = 0; i < options->transport_count; i++) {
+        enum yolk_status status =
+            engine_transport_adopt(options->transports[i], &engine->transports[i].ops);
+        if (status != YOLK_OK)
+            return status;
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(engine->transports[k].ops.name, engine->transports[i].ops.name) == 0)
+                return base_fail(YOLK_ERR_CONFIG, 0, "transport %s is given twice",
+                                 engine->transports[i].ops.name);
+    }
+    engine->transport_count = (uint32_t)options->transport_count;
+    struct yolk_transport_options each = options->transport;
+    each.now_ns = engine->now_ns;
+    each.clock_self = engine->clock_self;
+    uint32_t usable = 0;
+    char reasons[900] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct transport *transport = &engine->transports[i];
+        each.wrapped = options->wrapped != NULL ? options->wrapped[i] : options->transport.wrapped;
+        start_one(engine, transport, &each);
+        usable += transport->endpoint != NULL;
+        if (transport->endpoint == NULL && used < sizeof(reasons))
+            used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s",
+                                     used > 0 ? "; " : "", transport->ops.name, transport->reason);
+    }
+    make_order(engine);
+    if (usable == 0)
+        return base_fail(YOLK_ERR_NO_ROUTE, 0, "no transport works: %s", reasons);
+    return YOLK_OK;
+}
+
+enum yolk_status engine_transports_stop(struct yolk_engine *engine)
+{
+    enum yolk_status first = YOLK_OK;
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct transport *transport = &engine->transports[i];
+        if (transport->endpoint == NULL)
+            continue;
+        enum yolk_status status = transport->ops.stop(transport->endpoint);
+        if (status != YOLK_OK) {
+            first = first == YOLK_OK ? status : first;
+            continue;
+        }
+        transport->ops.fini(transport->endpoint);
+        transport->endpoint = NULL;
+        snprintf(transport->reason, sizeof(transport->reason), "the engine was closed");
+    }
+    return first;
+}
+
+uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name)
+{
+    for (uint32_t i = 0; name != NULL && i < engine->transport_count; i++)
+        if (strcmp(engine->transports[i].ops.name, name) == 0)
+            return (uint8_t)i;
+    return ENGINE_NO_TRANSPORT;
+}
+
+int yolk_engine_has_transport(const struct yolk_engine *engine, const char *name, char *reason,
+                              size_t reason_size)
+{
+    uint8_t index = engine_transport_by_name(engine, name);
+    const char *why = "it is not part of this engine";
+    bool usable = false;
+    if (index != ENGINE_NO_TRANSPORT) {
+        usable = engine->transports[index].endpoint != NULL;
+        why = engine->transports[index].reason;
+    }
+    if (reason != NULL && reason_size > 0)
+        snprintf(reason, reason_size, "%s", usable ? "" : why);
+    return usable;
+}
