@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/fault/fault.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "platform/random.h"
+
+struct fault_endpoint {
+    const struct fault_options *options;
+    struct yolk_transport_ops inner; /* slots it lacks stay NULL */
+    void *endpoint;
+    _Atomic uint64_t channels; /* made so far: each draws from its own stream */
+};
+
+struct fault_channel {
+    struct fault_endpoint *endpoint;
+    void *inner;
+    struct random_sim random;
+    uint64_t polls;
+    uint32_t storm;        /* AGAINs still to come */
+    uint32_t inside;       /* entries the inner one has */
+    struct base_list open; /* entries the inner one has */
+    struct base_list held; /* over inside, not yet reported */
+};
+
+/* One io under way. The inner transport gets a copy, so that it can be made shorter and renamed. */
+struct fault_entry {
+    struct base_list node;
+    struct yolk_io io;
+    struct yolk_completion result; /* under the caller's cookie */
+    uint64_t due;                  /* poll number at which it is reported */
+    bool dropped;
+    bool stuck;
+    bool again; /* to be reported once more */
+    bool late_fail;
+    bool corrupt;
+    bool canceled;
+};
+
+static bool draw(struct fault_channel *channel, uint32_t permille)
+{
+    if (permille == 0)
+        return false;
+    struct random random = random_sim_random(&channel->random);
+    bool hit = random_below(&random, 1000) < permille;
+    struct fault_control *control = channel->endpoint->options->control;
+    if (hit && control != NULL)
+        atomic_fetch_add(&control->injected, 1);
+    return hit;
+}
+
+static uint64_t below(struct fault_channel *channel, uint64_t bound)
+{
+    struct random random = random_sim_random(&channel->random);
+    return random_below(&random, bound);
+}
+
+static struct yolk_transport_options unwrap(const struct yolk_transport_options *options)
+{
+    struct yolk_transport_options inner = *options;
+    inner.wrapped = ((const struct fault_options *)options->wrapped)->inner_wrapped;
+    return inner;
+}
+
+static enum yolk_status fault_probe(const struct yolk_transport_options *options, struct yolk_probe *out)
+{
+    if (options->wrapped == NULL)
+        return base_fail(YOLK_ERR_CONFIG, 0, "the fault transport is not told what to wrap");
+    const struct fault_options *mine = options->wrapped;
+    struct yolk_transport_options inner = unwrap(options);
+    return mine->inner->probe(&inner, out);
+}
+
+static enum yolk_status fault_init(const struct yolk_transport_options *options, void **endpoint)
+{
+    const struct fault_options *mine = options->wrapped;
+    struct yolk_transport_options inner = unwrap(options);
+    struct fault_endpoint *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an endpoint");
+    made->options = mine;
+    memcpy(&made->inner, mine->inner,
+           mine->inner->size < sizeof(made->inner) ? mine->inner->size : sizeof(made->inner));
+    enum yolk_status status = made->inner.init(&inner, &made->endpoint);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
+    *endpoint = made;
+    return YOLK_OK;
+}
+
+static enum yolk_status fault_stop(void *endpoint)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.stop(mine->endpoint);
+}
+
+static void fault_fini(void *endpoint)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.fini(mine->endpoint);
+    free(mine);
+}
+
+static void fault_limits(void *endpoint, struct yolk_limits *out)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.limits(mine->endpoint, out);
+}
+
+static enum yolk_status fault_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.add_buffer(mine->endpoint, pointer, size, key);
+}
+
+static void fault_remove_buffer(void *endpoint, void *key)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.remove_buffer(mine->endpoint, key);
+}
+
+static enum yolk_status fault_memory_alloc(void *endpoint, uint64_t size, struct yolk_memory *out)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.memory_alloc(mine->endpoint, size, out);
+}
+
+static void fault_memory_free(void *endpoint, struct yolk_memory *memory)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.memory_free(mine->endpoint, memory);
+}
+
+static enum yolk_status fault_serve(void *endpoint, const struct yolk_serve *serve, void **served,
+                                    char *text, size_t text_size)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.serve(mine->endpoint, serve, served, text, text_size);
+}
+
+static void fault_set_segment_id(void *endpoint, void *served, uint64_t segment)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.set_segment_id(mine->endpoint, served, segment);
+}
+
+static enum yolk_status fault_fence_session(void *endpoint, void *served, uint64_t session)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.fence_session(mine->endpoint, served, session);
+}
+
+static void fault_unserve(void *endpoint, void *served)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.unserve(mine->endpoint, served);
+}
+
+static enum yolk_status fault_open_target(void *endpoint, const char *text, uint64_t segment,
+                                          uint64_t size, uint64_t session, void **target)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.open_target(mine->endpoint, text, segment, size, session, target);
+}
+
+static void fault_close_target(void *endpoint, void *target)
+{
+    struct fault_endpoint *mine = endpoint;
+    mine->inner.close_target(mine->endpoint, target);
+}
+
+static enum yolk_status fault_target_map(void *endpoint, void *target, const void **base,
+                                         uint64_t *size)
+{
+    struct fault_endpoint *mine = endpoint;
+    return mine->inner.target_map(mine->endpoint, target, base, size);
+}
+
+static enum yolk_status fault_channel_open(void *endpoint, void *target, void **channel)
+{
+    struct fault_endpoint *mine = endpoint;
+    struct fault_channel *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a channel");
+    enum yolk_status status = mine->inner.channel_open(mine->endpoint, target, &made->inner);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
+    made->endpoint = mine;
+    base_list_init(&made->open);
+    base_list_init(&made->held);
+    random_sim_init(&made->random, mine->options->seed + atomic_fetch_add(&mine->channels, 1));
+    *channel = made;
+    return YOLK_OK;
+}
+
+/* The inner one is done with it: decides when and how it is reported. */
+static void hold(struct fault_channel *channel, struct fault_entry *entry, enum yolk_status status,
+                 uint64_t transferred)
+{
+    const struct fault_options *options = channel->endpoint->options;
+    entry->result.status = status;
+    entry->result.transferred = transferred;
+    if (entry->late_fail && status == YOLK_OK) {
+        entry->result.status = YOLK_ERR_LINK;
+        entry->result.transferred = 0;
+    }
+    if (entry->corrupt && status == YOLK_OK && transferred > 0)
+        ((uint8_t *)entry->io.local)[below(channel, transferred)] ^= 0x40;
+    entry->due = channel->polls;
+    if (draw(channel, options->delay_permille))
+        entry->due += 1 + below(channel, options->delay_polls_max != 0 ? options->delay_polls_max : 16);
+    if (entry->canceled)
+        entry->dropped = false;
+    if (draw(channel, options->reorder_permille))
+        base_list_push_front(&channel->held, &entry->node);
+    else
+        base_list_push_back(&channel->held, &entry->node);
+}
+
+static void draw_faults(struct fault_channel *channel, struct fault_entry *entry)
+{
+    const struct fault_options *options = channel->endpoint->options;
+    entry->stuck = draw(channel, options->stuck_permille);
+    entry->dropped = !entry->stuck && draw(channel, options->drop_permille);
+    entry->again = draw(channel, options->duplicate_permille);
+    entry->late_fail = draw(channel, options->late_fail_permille);
+    entry->corrupt = entry->io.opcode == YOLK_READ && draw(channel, options->corrupt_permille);
+    if (entry->io.size > 1 && draw(channel, options->short_permille))
+        entry->io.size = 1 + below(channel, entry->io.size - 1);
+    struct fault_control *control = options->control;
+    if (entry->stuck && control != NULL)
+        atomic_fetch_add(&control->stuck, 1);
+}
+
+static enum yolk_submit fail(struct yolk_io *io, enum yolk_status status)
+{
+    io->status = status;
+    io->transferred = 0;
+    return YOLK_SUBMIT_FAILED;
+}
+
+static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
+{
+    struct fault_channel *channel = handle;
+    const struct fault_options *options = channel->endpoint->options;
+    if (options->control != NULL && atomic_load(&options->control->dead))
+        return fail(io, YOLK_ERR_PEER_DEAD);
+    if (channel->storm > 0) {
+        channel->storm--;
+        return YOLK_SUBMIT_AGAIN;
+    }
+    if (draw(channel, options->again_permille)) {
+        channel->storm = (uint32_t)below(channel, 8);
+        return YOLK_SUBMIT_AGAIN;
+    }
+    if (draw(channel, options->fail_permille))
+        return fail(io, YOLK_ERR_LINK);
+    struct fault_entry *entry = calloc(1, sizeof(*entry));
+    if (entry == NULL)
+        return fail(io, YOLK_ERR_NO_MEMORY);
+    base_list_init(&entry->node);
+    entry->io = *io;
+    entry->result.cookie = io->cookie;
+    /* The inner one sees the entry's address as cookie, so a completion finds its entry without a search. */
+    entry->io.cookie = (uint64_t)(uintptr_t)entry;
+    uint64_t whole = entry->io.size;
+    draw_faults(channel, entry);
+    enum yolk_submit submitted = channel->endpoint->inner.submit(channel->inner, &entry->io);
+    switch (submitted) {
+    case YOLK_SUBMIT_QUEUED:
+        base_list_push_back(&channel->open, &entry->node);
+        channel->inside++;
+        return YOLK_SUBMIT_QUEUED;
+    case YOLK_SUBMIT_DONE:
+        hold(channel, entry, YOLK_OK, entry->io.transferred);
+        return YOLK_SUBMIT_QUEUED;
+    default:
+        if (entry->stuck && options->control != NULL)
+            atomic_fetch_sub(&options->control->stuck, 1);
+        io->status = entry->io.status;
+        io->transferred = whole == 0 ? 0 : entry->io.transferred;
+        free(entry);
+        return submitted;
+    }
+}
+
+static void poll_inner(struct fault_channel *channel)
+{
+    struct yolk_completion completions[32];
+    uint32_t count;
+    do {
+        count = channel->endpoint->inner.poll(channel->inner, completions, 32);
+        for (uint32_t i = 0; i < count; i++) {
+            struct fault_entry *entry =
+                (struct fault_entry *)(uintptr_t)completions[i].cookie;
+            base_list_remove(&entry->node);
+            channel->inside--;
+            hold(channel, entry, completions[i].status, completions[i].transferred);
+        }
+    } while (count == 32);
+}
+
+static uint32_t fault_poll(void *handle, struct yolk_completion *completions, uint32_t max)
+{
+    struct fault_channel *channel = handle;
+    struct fault_control *control = channel->endpoint->options->control;
+    bool release = control != NULL && atomic_load(&control->release);
+    if (channel->inside > 0)
+        poll_inner(channel);
+    channel->polls++;
+    uint32_t count = 0;
+    BASE_LIST_FOREACH_SAFE(node, &channel->held)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        if (count == max)
+            break;
+        if (((entry->stuck || entry->dropped) && !release) || entry->due > channel->polls)
+            continue;
+        completions[count++] = entry->result;
+        if (entry->again && count < max)
+            completions[count++] = entry->result;
+        if (entry->stuck && control != NULL)
+            atomic_fetch_sub(&control->stuck, 1);
+        base_list_remove(&entry->node);
+        free(entry);
+    }
+    return count;
+}
+
+static void fault_cancel(void *handle, uint64_t cookie)
+{
+    struct fault_channel *channel = handle;
+    BASE_LIST_FOREACH(node, &channel->held)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        if (entry->result.cookie == cookie)
+            entry->dropped = false;
+    }
+    BASE_LIST_FOREACH(node, &channel->open)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        if (entry->result.cookie != cookie)
+            continue;
+        entry->canceled = true;
+        if (channel->endpoint->inner.cancel != NULL)
+            channel->endpoint->inner.cancel(channel->inner, entry->io.cookie);
+        return;
+    }
+}
+
+static enum yolk_status fault_channel_close(void *handle)
+{
+    struct fault_channel *channel = handle;
+    if (channel->inside > 0 || !base_list_empty(&channel->held))
+        return YOLK_ERR_BUSY;
+    enum yolk_status status = channel->endpoint->inner.channel_close(channel->inner);
+    if (status == YOLK_OK)
+        free(channel);
+    return status;
+}
+
+static uint32_t fault_wait_fds(void *handle, struct pollfd *fds, uint32_t max)
+{
+    struct fault_channel *channel = handle;
+    /* Held ones become due by polls: no descriptor announces them. */
+    if (!base_list_empty(&channel->held) || channel->endpoint->inner.wait_fds == NULL)
+        return 0;
+    return channel->endpoint->inner.wait_fds(channel->inner, fds, max);
+}
+
+void transport_fault_make(const struct fault_options *options, struct yolk_transport_ops *out)
+{
+    struct yolk_transport_ops inner;
+    memset(&inner, 0, sizeof(inner));
+    memcpy(&inner, options->inner,
+           options->inner->size < sizeof(inner) ? options->inner->size : sizeof(inner));
+    *out = (struct yolk_transport_ops){
+        .size = sizeof(*out),
+        .abi = YOLK_TRANSPORT_ABI,
+        .name = inner.name,
+        .caps = inner.caps | YOLK_CAP_FAULTY,
+        .probe = fault_probe,
+        .init = fault_init,
+        .stop = fault_stop,
+        .fini = fault_fini,
+        .limits = fault_limits,
+        .add_buffer = fault_add_buffer,
+        .remove_buffer = fault_remove_buffer,
+        .memory_alloc = inner.memory_alloc == NULL ? NULL : fault_memory_alloc,
+        .memory_free = inner.memory_free == NULL ? NULL : fault_memory_free,
+        .serve = inner.serve == NULL ? NULL : fault_serve,
+        .set_segment_id = inner.set_segment_id == NULL ? NULL : fault_set_segment_id,
+        .fence_session = inner.fence_session == NULL ? NULL : fault_fence_session,
+        .unserve = inner.unserve == NULL ? NULL : fault_unserve,
+        .open_target = fault_open_target,
+        .close_target = fault_close_target,
+        .target_map = inner.target_map == NULL ? NULL : fault_target_map,
+        .channel_open = fault_channel_open,
+        .submit = fault_submit,
+        .poll = fault_poll,
+        .cancel = fault_cancel,
+        .channel_close = fault_channel_close,
+        .wait_fds = fault_wait_fds,
+    };
+}
