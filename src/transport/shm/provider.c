@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The provider side: one thread owns the Unix socket and all connections. It hands out descriptors
+ * and counts who has one; it never copies. The mutex guards the lists and each connection's
+ * `served` and `session`.
+ */
+#define LOG_ROOM "shm"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "platform/clock.h"
+#include "platform/net.h"
+#include "platform/random.h"
+#include "platform/thread.h"
+#include "transport/shm/internal.h"
+
+enum { SERVED_MAX = 64, CONNECTIONS_MAX = 2048, INPUT_SIZE = 2048, SWEEP_MS = 1000 };
+
+struct shm_served {
+    struct memory_segment *memory; /* of the endpoint's memory_alloc */
+    struct memory_segment page;
+    struct shm_header *header;
+    uint64_t size;
+    struct yolk_access access;
+};
+
+struct connection {
+    struct base_list node;
+    int fd;
+    bool hello_done;
+    bool opened;
+    bool closing;
+    uint64_t deadline_ns;
+    uint64_t session;
+    struct shm_served *served; /* whose mapping it may hold */
+    struct wire_hello_machine hello;
+    struct base_buf out;
+    size_t in_size;
+    uint8_t in[INPUT_SIZE];
+};
+
+struct shm_provider {
+    struct shm_settings settings;
+    struct mutex mutex;
+    bool running, stopped;
+    int listener, wake, epoll;
+    char dir[90];
+    bool dir_made;
+    char path[108];
+    struct thread thread;
+    struct base_list connections;
+    uint32_t connection_count;
+    struct shm_served *served[SERVED_MAX];
+    uint64_t logged_ns;
+};
+
+/* Holds no lock; only the provider's thread logs. */
+static void refuse(struct shm_provider *p, struct connection *c, const char *text)
+{
+    uint64_t now = clock_real_now_ns();
+    if (p->logged_ns == 0 || now - p->logged_ns >= NS_PER_S) {
+        log_warn("connection refused: %s", text);
+        p->logged_ns = now;
+    }
+    c->closing = true;
+}
+
+static void connection_close(struct shm_provider *p, struct connection *c)
+{
+    mutex_lock(&p->mutex);
+    base_list_remove(&c->node);
+    net_close(c->fd);
+    p->connection_count--;
+    mutex_unlock(&p->mutex);
+    wire_hello_wipe(&c->hello);
+    base_buf_free(&c->out);
+    free(c);
+}
+
+/* ---- one connection ---- */
+
+static int open_segment(struct shm_provider *p, struct connection *c, const struct shm_open *open,
+                        int fds[2], struct shm_opened *reply)
+{
+    struct shm_served *served = NULL;
+    /* Counted before the engine is asked, so that a fence sees it. The whole runs under the mutex
+     * so that unserve cannot take the segment away meanwhile; check does not block. */
+    for (size_t i = 0; i < SERVED_MAX && served == NULL; i++) {
+        if (p->served[i] != NULL && atomic_load(&p->served[i]->header->segment) == open->segment)
+            served = p->served[i];
+    }
+    if (served == NULL || open->segment == 0)
+        return YOLK_ERR_STALE;
+    c->served = served;
+    struct yolk_access_request request = {
+        .segment = open->segment,
+        .session = c->session,
+        .opcode = open->writable ? YOLK_WRITE : YOLK_READ,
+        .whole_map = 1,
+    };
+    int status = served->access.check(served->access.self, &request);
+    if (status != YOLK_OK) {
+        c->served = NULL;
+        return status;
+    }
+    fds[0] = open->writable ? served->memory->fd : served->memory->fd_ro;
+    fds[1] = served->page.fd_ro;
+    reply->size = served->size;
+    reply->map_size = served->memory->size;
+    return YOLK_OK;
+}
+
+static void connection_open_frame(struct shm_provider *p, struct connection *c)
+{
+    struct shm_open open;
+    struct shm_opened reply = {0};
+    uint8_t bytes[SHM_OPENED_SIZE];
+    int fds[2] = {-1, -1};
+    if (shm_open_decode(c->in, &open) != YOLK_OK) {
+        refuse(p, c, yolk_last_error());
+        return;
+    }
+    mutex_lock(&p->mutex);
+    reply.status = open_segment(p, c, &open, fds, &reply);
+    shm_opened_encode(&reply, bytes);
+    int status = shm_send_fds(c->fd, bytes, sizeof bytes, fds, reply.status == YOLK_OK ? 2 : 0);
+    mutex_unlock(&p->mutex);
+    if (status != YOLK_OK) {
+        /* Nothing was handed out. */
+        mutex_lock(&p->mutex);
+        c->served = NULL;
+        mutex_unlock(&p->mutex);
+        c->closing = true;
+    }
+    c->opened = true;
+    c->deadline_ns = CLOCK_NEVER;
+}
+
+/* True: look again. */
+static bool hello_step(struct shm_provider *p, struct connection *c)
+{
+    struct wire_header header;
+    while (c->out.size > 0) {
+        ssize_t n = send(c->fd, c->out.data, c->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n <= 0) {
+            c->closing = true; /* a hello fits any socket buffer */
+            return false;
+        }
+        base_buf_consume(&c->out, (size_t)n);
+    }
+    if (c->hello.state == WIRE_HELLO_DONE) {
+        mutex_lock(&p->mutex);
+        c->session = c->hello.session;
+        mutex_unlock(&p->mutex);
+        c->hello_done = true;
+        return true;
+    }
+    if (c->hello.state == WIRE_HELLO_FAILED) {
+        refuse(p, c, c->hello.text);
+        return false;
+    }
+    if (c->in_size < WIRE_HEADER_SIZE)
+        return false;
+    if (wire_header_decode(c->in, &header) != YOLK_OK || header.kind > WIRE_ERROR ||
+        header.body_size > INPUT_SIZE - WIRE_HEADER_SIZE) {
+        refuse(p, c, "no hello of ours");
+        return false;
+    }
+    size_t size = WIRE_HEADER_SIZE + header.body_size;
+    if (c->in_size < size)
+        return false;
+    int status = wire_hello_input(&c->hello, &header, c->in + WIRE_HEADER_SIZE, &c->out);
+    memmove(c->in, c->in + size, c->in_size - size);
+    c->in_size -= size;
+    if (status != YOLK_OK && c->hello.state != WIRE_HELLO_FAILED) {
+        refuse(p, c, "broken hello");
+        return false;
+    }
+    return true;
+}
+
+static void connection_run(struct shm_provider *p, struct connection *c)
+{
+    size_t room = (c->opened ? 1 : INPUT_SIZE) - (c->opened ? 0 : c->in_size);
+    ssize_t n;
+    do {
+        n = recv(c->fd, c->in + (c->opened ? 0 : c->in_size), room, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (n <= 0) {
+        c->closing = true;
+        return;
+    }
+    if (c->opened) {
+        refuse(p, c, "bytes after the segment was opened");
+        return;
+    }
+    c->in_size += (size_t)n;
+    while (!c->closing && !c->hello_done && hello_step(p, c))
+        ;
+    if (!c->closing && c->hello_done && c->in_size >= SHM_OPEN_SIZE)
+        connection_open_frame(p, c);
+}
+
+/* ---- the thread ---- */
+
+static void adopt(struct shm_provider *p, int fd)
+{
+    struct wire_hello_options options;
+    struct connection *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        net_close(fd);
+        return;
+    }
+    c->fd = fd;
+    base_list_init(&c->node);
+    base_buf_init(&c->out, INPUT_SIZE);
+    c->deadline_ns = clock_after(clock_real_now_ns(), p->settings.hello_timeout_ns);
+    shm_wire_options(&p->settings, 0, &options);
+    options.purposes = 1u << WIRE_PURPOSE_DATA;
+    mutex_lock(&p->mutex);
+    uint32_t count = ++p->connection_count;
+    base_list_push_back(&p->connections, &c->node);
+    mutex_unlock(&p->mutex);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (count > CONNECTIONS_MAX)
+        refuse(p, c, "too many connections");
+    else if (shm_check_peer(fd) != YOLK_OK)
+        refuse(p, c, yolk_last_error());
+    else if (wire_hello_init(&c->hello, true, &options) != YOLK_OK ||
+             wire_hello_start(&c->hello, &c->out) != YOLK_OK ||
+             epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        c->closing = true;
+    if (c->closing)
+        connection_close(p, c);
+}
+
+static void sweep(struct shm_provider *p, bool all)
+{
+    uint64_t now = clock_real_now_ns();
+    /* Only this thread changes the list. */
+    BASE_LIST_FOREACH_SAFE(node, &p->connections)
+    {
+        struct connection *c = BASE_CONTAINER(node, struct connection, node);
+        if (!all && c->deadline_ns > now)
+            continue;
+        if (!all)
+            refuse(p, c, "no hello in time");
+        connection_close(p, c);
+    }
+}
+
+static void provider_main(void *arg)
+{
+    struct shm_provider *p = arg;
+    uint64_t swept_ns = clock_real_now_ns();
+    for (bool stopping = false; !stopping;) {
+        struct epoll_event events[32];
+        int n = epoll_wait(p->epoll, events, 32, SWEEP_MS);
+        for (int i = 0; i < n; i++) {
+            void *of = events[i].data.ptr;
+            if (of == &p->wake) {
+                stopping = true;
+            } else if (of == &p->listener) {
+                int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                if (fd >= 0)
+                    adopt(p, fd);
+                else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+                    (void)poll(NULL, 0, 20); /* the backlog keeps it: do not spin */
+            } else {
+                struct connection *c = of;
+                connection_run(p, c);
+                if (c->closing)
+                    connection_close(p, c);
+            }
+        }
+        uint64_t now = clock_real_now_ns();
+        if (now - swept_ns >= SWEEP_MS * NS_PER_MS) {
+            sweep(p, false);
+            swept_ns = now;
+        }
+    }
+    sweep(p, true);
+}
+
+/* A folder of ours that nobody else can enter. */
+static int folder_make(struct shm_provider *p)
+{
+    struct stat st;
+    if (p->settings.socket_dir[0] == '\0') {
+        const char *base = getenv("XDG_RUNTIME_DIR");
+        if (base == NULL || base[0] != '/' || strlen(base) > 60 || access(base, W_OK | X_OK) != 0)
+            base = "/tmp";
+        (void)snprintf(p->dir, sizeof p->dir, "%s/yolk-XXXXXX", base);
+        if (mkdtemp(p->dir) == NULL)
+            return base_fail(YOLK_ERR_SYSTEM, errno, "shm: no folder for the socket in %s", base);
+        p->dir_made = true;
+        return YOLK_OK;
+    }
+    (void)snprintf(p->dir, sizeof p->dir, "%s", p->settings.socket_dir);
+    if (mkdir(p->dir, 0700) != 0 && errno != EEXIST)
+        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: folder %s", p->dir);
+    if (lstat(p->dir, &st) != 0)
+        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: folder %s", p->dir);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "shm: the socket folder %s must be ours with mode 0700", p->dir);
+    return YOLK_OK;
+}
+
+static int provider_start(struct shm_provider *p)
+{
+    struct net_address address;
+    struct random random = random_real();
+    int status = folder_make(p);
+    if (status != YOLK_OK)
+        return status;
+    int n =
+        snprintf(p->path, sizeof p->path, "%s/%08x.sock", p->dir, (unsigned)random_u64(&random));
+    if (n < 0 || (size_t)n >= sizeof p->path)
+        return base_fail(YOLK_ERR_CONFIG, 0, "shm: the socket folder's name is too long");
+    status = net_address_unix(p->path, &address);
+    if (status == YOLK_OK)
+        status = net_listen(&address, 128, &p->listener, NULL);
+    if (status != YOLK_OK)
+        return status;
+    p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (p->wake < 0 || p->epoll < 0)
+        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: eventfd, epoll");
+    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &p->wake};
+    struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &p->listener};
+    if (epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &wake) != 0 ||
+        epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->listener, &listener) != 0)
+        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: epoll_ctl");
+    p->running = true;
+    return thread_start(&p->thread, "yolk-shm", provider_main, p);
+}
+
+static void provider_halt(struct shm_provider *p)
+{
+    if (p->wake >= 0) {
+        uint64_t one = 1;
+        ssize_t n = write(p->wake, &one, sizeof one);
+        (void)n; /* readable already then */
+    }
+    thread_join(&p->thread);
+    net_close(p->listener);
+    if (p->epoll >= 0)
+        (void)close(p->epoll);
+    if (p->wake >= 0)
+        (void)close(p->wake);
+    p->listener = p->epoll = p->wake = -1;
+    if (p->path[0] != '\0')
+        (void)unlink(p->path);
+    if (p->dir_made)
+        (void)rmdir(p->dir);
+    p->path[0] = '\0';
+    p->dir_made = false;
+    p->running = false;
+}
+
+/* ---- the interface ---- */
+
+int shm_provider_create(const struct shm_settings *settings, struct shm_provider **out)
+{
+    struct shm_provider *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: provider");
+    p->settings = *settings;
+    p->listener = p->epoll = p->wake = -1;
+    mutex_init(&p->mutex);
+    base_list_init(&p->connections);
+    *out = p;
+    return YOLK_OK;
+}
+
+void shm_provider_stop(struct shm_provider *p)
+{
+    mutex_lock(&p->mutex);
+    bool first = !p->stopped;
+    p->stopped = true;
+    mutex_unlock(&p->mutex);
+    if (first)
+        provider_halt(p);
+}
+
+void shm_provider_destroy(struct shm_provider *p)
+{
+    shm_provider_stop(p);
+    explicit_bzero(&p->settings, sizeof p->settings);
+    mutex_destroy(&p->mutex);
+    free(p);
+}
+
+static int served_create(const struct shm_settings *settings, const struct yolk_serve *serve,
+                         struct shm_served **out)
+{
+    const struct yolk_memory *a = serve->allocation;
+    if (a == NULL || a->internal == NULL || serve->memory != a->pointer || serve->size > a->size)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                         "shm: serves only whole memory of its own allocation");
+    struct shm_served *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: served segment");
+    struct memory_segment_options options = {.name = "yolk-header"};
+    int status = memory_segment_create(sizeof(struct shm_header), &options, &s->page);
+    if (status != YOLK_OK) {
+        free(s);
+        return status;
+    }
+    s->memory = a->internal;
+    s->size = serve->size;
+    s->access = serve->access;
+    s->header = s->page.address;
+    s->header->magic = SHM_HEADER_MAGIC;
+    memcpy(s->header->instance, settings->instance, WIRE_ID_SIZE);
+    atomic_store(&s->header->segment, serve->segment);
+    *out = s;
+    return YOLK_OK;
+}
+
+static void served_free(struct shm_served *s)
+{
+    memory_segment_destroy(&s->page);
+    free(s);
+}
+
+int shm_provider_serve(struct shm_provider *p, const struct yolk_serve *serve,
+                       struct shm_served **out, char *text, size_t text_size)
+{
+    char instance[SHM_INSTANCE_TEXT];
+    struct shm_served *served = NULL;
+    int status = served_create(&p->settings, serve, &served);
+    if (status != YOLK_OK)
+        return status;
+    mutex_lock(&p->mutex);
+    bool broken = false;
+    if (p->stopped)
+        status = base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped");
+    else if (!p->running) {
+        status = provider_start(p);
+        broken = status != YOLK_OK;
+    }
+    size_t slot = 0;
+    while (slot < SERVED_MAX && p->served[slot] != NULL)
+        slot++;
+    if (status == YOLK_OK && slot == SERVED_MAX)
+        status = base_fail(YOLK_ERR_LIMIT, 0, "shm: %d segments are served already", SERVED_MAX);
+    shm_instance_format(p->settings.instance, instance);
+    int n = snprintf(text, text_size, "%s,%s", p->path, instance);
+    if (status == YOLK_OK && (n < 0 || (size_t)n >= text_size))
+        status = base_fail(YOLK_ERR_BUFFER_SMALL, 0, "shm: endpoint text");
+    if (status == YOLK_OK)
+        p->served[slot] = served;
+    mutex_unlock(&p->mutex);
+    if (broken)
+        provider_halt(p);
+    if (status != YOLK_OK) {
+        served_free(served);
+        return status;
+    }
+    *out = served;
+    return YOLK_OK;
+}
+
+/* Tells the consumers to let go: they unmap, then close. Holds the mutex. Session 0: all. */
+static uint32_t provider_cut(struct shm_provider *p, const struct shm_served *served,
+                             uint64_t session)
+{
+    uint32_t count = 0;
+    BASE_LIST_FOREACH(node, &p->connections)
+    {
+        struct connection *c = BASE_CONTAINER(node, struct connection, node);
+        if (c->served != served || (session != 0 && c->session != session))
+            continue;
+        (void)shutdown(c->fd, SHUT_WR);
+        count++;
+    }
+    return count;
+}
+
+void shm_provider_set_segment(struct shm_provider *p, struct shm_served *served, uint64_t segment)
+{
+    (void)p;
+    /* The word alone decides. A connection opened under the old id stays counted for its session.
+     */
+    atomic_store(&served->header->segment, segment);
+}
+
+int shm_provider_fence(struct shm_provider *p, struct shm_served *served, uint64_t session)
+{
+    mutex_lock(&p->mutex);
+    uint32_t left = provider_cut(p, served, session);
+    mutex_unlock(&p->mutex);
+    if (left > 0)
+        return base_fail(YOLK_ERR_AGAIN, 0, "shm: the session keeps %u mappings", left);
+    return YOLK_OK;
+}
+
+void shm_provider_unserve(struct shm_provider *p, struct shm_served *served)
+{
+    atomic_store(&served->header->segment, 0);
+    mutex_lock(&p->mutex);
+    for (size_t i = 0; i < SERVED_MAX; i++) {
+        if (p->served[i] == served)
+            p->served[i] = NULL;
+    }
+    (void)provider_cut(p, served, 0);
+    BASE_LIST_FOREACH(node, &p->connections)
+    {
+        struct connection *c = BASE_CONTAINER(node, struct connection, node);
+        if (c->served == served)
+            c->served = NULL;
+    }
+    mutex_unlock(&p->mutex);
+    served_free(served);
+}
