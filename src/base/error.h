@@ -17,4 +17,11 @@ int base_fail_context(int status, const char *format, ...) __attribute__((format
 
 void base_error_clear(void);
 
+/* For a status that means nothing to the caller, with a comment that says why; gcc warns of a cast
+ * to void. */
+static inline void base_ignore(int status)
+{
+    (void)status;
+}
+
 #endif
