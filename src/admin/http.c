@@ -57,13 +57,13 @@ static struct answer refuse(struct base_buf *body, int code, const char *reason,
 }
 
 /* `line` is the request line, NUL-terminated; it is cut up. */
-static struct answer perform(struct admin_http *http, char *line, struct base_buf *body,
-                             bool *head)
+static struct answer perform(struct admin_http *http, char *line, struct base_buf *body, bool *head)
 {
     char *target = strchr(line, ' ');
     char *version = target ? strchr(target + 1, ' ') : NULL;
     if (!version || strncmp(version + 1, "HTTP/1.", 7) != 0)
-        return refuse(body, 400, "Bad Request", "This is the admin port of a Yolk master: HTTP only.");
+        return refuse(body, 400, "Bad Request",
+                      "This is the admin port of a Yolk master: HTTP only.");
     *target++ = '\0';
     *version = '\0';
     *head = strcmp(line, "HEAD") == 0;

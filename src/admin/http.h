@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What people and monitors ask a master over HTTP: /metrics (Prometheus text), /metrics/summary (one line), /health
- * (JSON). Only GET and HEAD, one request a connection; requests, connections and time are bounded.
+ * What people and monitors ask a master over HTTP: /metrics (Prometheus text), /metrics/summary
+ * (one line), /health (JSON). Only GET and HEAD, one request a connection; requests, connections
+ * and time are bounded.
  */
 #ifndef ADMIN_HTTP_H
 #define ADMIN_HTTP_H

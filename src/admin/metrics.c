@@ -13,7 +13,9 @@ static const struct {
     int counter;
 } SERVER_ROWS[] = {
 #define ROW(member, metric, text, counter)                                                         \
-    {metric, text, offsetof(struct server_stats, member), counter}
+    {                                                                                              \
+        metric, text, offsetof(struct server_stats, member), counter                               \
+    }
     ROW(connections, "master_connections", "open connections", 0),
     ROW(accepted, "master_connections_accepted_total", "connections accepted", 1),
     ROW(refused_limit, "master_connections_refused_total", "connections over the limit", 1),
@@ -83,14 +85,14 @@ int admin_summary_text(const struct admin_figures *figures, struct base_buf *out
     double percent =
         m->capacity_bytes ? 100.0 * (double)m->live_bytes / (double)m->capacity_bytes : 0;
     uint64_t misses = m->miss_never_stored + m->miss_evicted + m->miss_expired + m->miss_error;
-    return base_buf_printf(
-        out,
-        "memory %s of %s (%.1f%%), not yet reusable %s | keys %" PRIu64 " (+%" PRIu64
-        " being written) | segments %" PRIu64 " | clients %" PRIu64 " | requests %" PRIu64
-        " | gets %" PRIu64 " hit %" PRIu64 " missed | puts %" PRIu64 " | evicted %" PRIu64
-        " | up %" PRIu64 " s\n",
-        live, capacity, percent, limbo, m->objects, m->objects_open, m->segments, m->sessions,
-        m->requests, m->get_hits, misses, m->put_ends, m->evictions, figures->uptime_ms / 1000);
+    return base_buf_printf(out,
+                           "memory %s of %s (%.1f%%), not yet reusable %s | keys %" PRIu64
+                           " (+%" PRIu64 " being written) | segments %" PRIu64 " | clients %" PRIu64
+                           " | requests %" PRIu64 " | gets %" PRIu64 " hit %" PRIu64
+                           " missed | puts %" PRIu64 " | evicted %" PRIu64 " | up %" PRIu64 " s\n",
+                           live, capacity, percent, limbo, m->objects, m->objects_open, m->segments,
+                           m->sessions, m->requests, m->get_hits, misses, m->put_ends, m->evictions,
+                           figures->uptime_ms / 1000);
 }
 
 int admin_health_text(const struct admin_figures *figures, struct base_buf *out)

@@ -14,21 +14,22 @@
 #include "base/limits.h"
 #include "cli/common.h"
 
-static struct cli_command put_command = {"put", "KEY [FILE|-]",
-                                         "Stores a file (or standard input) under a key.",
-                                         COMMAND_CLIENT, NULL, 0};
-static struct cli_command get_command = {"get", "KEY [FILE|-]",
-                                         "Writes a key's value to a file (or standard output).",
-                                         COMMAND_CLIENT, NULL, 0};
+static struct cli_command put_command = {
+    "put",          "KEY [FILE|-]", "Stores a file (or standard input) under a key.",
+    COMMAND_CLIENT, NULL,           0};
+static struct cli_command get_command = {
+    "get",          "KEY [FILE|-]", "Writes a key's value to a file (or standard output).",
+    COMMAND_CLIENT, NULL,           0};
 static struct cli_command exist_command = {
-    "exist", "KEY...", "Says of each key whether it is there; exit status 1 if one is not.",
-    COMMAND_CLIENT, NULL, 0};
-static struct cli_command ls_command = {"ls", "", "Lists size and key of every object.",
-                                        COMMAND_CLIENT | COMMAND_LS, NULL, 0};
-static struct cli_command rm_command = {"rm", "KEY... | --all", "Removes objects.",
-                                        COMMAND_CLIENT | COMMAND_RM, NULL, 0};
-static struct cli_command stat_command = {"stat", "", "Shows the master's figures and this client's.",
-                                          COMMAND_CLIENT | COMMAND_STAT, NULL, 0};
+    "exist",        "KEY...", "Says of each key whether it is there; exit status 1 if one is not.",
+    COMMAND_CLIENT, NULL,     0};
+static struct cli_command ls_command = {
+    "ls", "", "Lists size and key of every object.", COMMAND_CLIENT | COMMAND_LS, NULL, 0};
+static struct cli_command rm_command = {
+    "rm", "KEY... | --all", "Removes objects.", COMMAND_CLIENT | COMMAND_RM, NULL, 0};
+static struct cli_command stat_command = {
+    "stat", "", "Shows the master's figures and this client's.", COMMAND_CLIENT | COMMAND_STAT,
+    NULL,   0};
 
 struct client {
     struct cli_command *command;
@@ -231,8 +232,7 @@ static int write_output(struct client *client, const char *path, const struct yo
     }
     if (good)
         return CLI_OK;
-    fprintf(stderr, "yolk get: writing %s: %s\n", file ? path : "standard output",
-            strerror(error));
+    fprintf(stderr, "yolk get: writing %s: %s\n", file ? path : "standard output", strerror(error));
     return client->code = CLI_FAILED;
 }
 
@@ -390,8 +390,10 @@ int cli_stat(int argc, char **argv)
             else
                 printf("recount_differences %" PRIu64 "\n", differences);
             if (differences > 0) {
-                fprintf(stderr, "yolk stat: the gauges differ from a full recount in %" PRIu64
-                                " places: this is a bug\n", differences);
+                fprintf(stderr,
+                        "yolk stat: the gauges differ from a full recount in %" PRIu64
+                        " places: this is a bug\n",
+                        differences);
                 client.code = CLI_FAILED;
             }
         }

@@ -14,7 +14,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /* A flag of one command that stands for a setting of the table in a handier form, or for none. */
 struct cli_extra {
-    const char *flag; /* without dashes */
+    const char *flag;       /* without dashes */
     const char *value_name; /* NULL: it takes no value */
     const char *doc;
     const char *value; /* as given; NULL: not */
@@ -30,9 +30,9 @@ struct cli_command {
 };
 
 /*
- * Reads arguments (without program and command), environment and configuration file. Returns true to go on. When it
- * returns false *code is the exit code: help was asked for, or something is wrong and has been said. The config must be
- * freed in the first case only. `argv` is changed.
+ * Reads arguments (without program and command), environment and configuration file. Returns true
+ * to go on. When it returns false *code is the exit code: help was asked for, or something is wrong
+ * and has been said. The config must be freed in the first case only. `argv` is changed.
  */
 bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code);

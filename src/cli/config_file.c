@@ -156,8 +156,7 @@ static int load_yaml(struct base_config *config, const char *path, const struct 
     while (status == YOLK_OK && !reader.done) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
-            status = base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", path,
-                               parser.problem_mark.line + 1,
+            status = base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", path, parser.problem_mark.line + 1,
                                parser.problem ? parser.problem : "not YAML");
             break;
         }

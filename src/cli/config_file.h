@@ -8,7 +8,8 @@
 
 #define CONFIG_FILE_MAX (1u << 20)
 
-/* Feeds every pair of the file to base_config_file_pair. CONFIG with a sentence that names file and line. */
+/* Feeds every pair of the file to base_config_file_pair. CONFIG with a sentence that names file and
+ * line. */
 YOLK_MUST_USE int config_file_load(struct base_config *config, const char *path);
 
 #endif

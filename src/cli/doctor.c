@@ -17,8 +17,8 @@ static struct cli_extra extras[] = {
 };
 
 static struct cli_command command = {
-    "doctor", "", "Says what of this machine is used, and why not the rest.", COMMAND_DOCTOR,
-    extras, sizeof(extras) / sizeof(extras[0]),
+    "doctor",       "",     "Says what of this machine is used, and why not the rest.",
+    COMMAND_DOCTOR, extras, sizeof(extras) / sizeof(extras[0]),
 };
 
 static const char *grade_name(enum doctor_grade grade)

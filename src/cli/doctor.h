@@ -16,7 +16,8 @@ struct doctor_item {
 
 #define DOCTOR_MAX_ITEMS 20
 
-/* Fills in at most DOCTOR_MAX_ITEMS; returns how many. path: a directory for the test of direct I/O. */
+/* Fills in at most DOCTOR_MAX_ITEMS; returns how many. path: a directory for the test of direct
+ * I/O. */
 size_t doctor_examine(const char *path, struct doctor_item *items);
 
 #endif

@@ -37,7 +37,8 @@ static void read_line(const char *path, char *out, size_t size)
     fclose(file);
 }
 
-/* Entries whose name starts with the prefix; the first is copied to `first` when that is not NULL. */
+/* Entries whose name starts with the prefix; the first is copied to `first` when that is not NULL.
+ */
 static unsigned count_entries(const char *path, const char *prefix, char *first, size_t size)
 {
     unsigned count = 0;
@@ -295,9 +296,9 @@ static void probe_secret(const char *path, struct doctor_item *item)
 size_t doctor_examine(const char *path, struct doctor_item *items)
 {
     static void (*const PROBES[])(const char *, struct doctor_item *) = {
-        probe_kernel, probe_copy,   probe_shm, probe_io_uring, probe_direct, probe_locked,
-        probe_huge,   probe_numa,   probe_gpu, probe_cufile,   probe_imex,   probe_rdma,
-        probe_files,  probe_secret,
+        probe_kernel, probe_copy, probe_shm,   probe_io_uring, probe_direct,
+        probe_locked, probe_huge, probe_numa,  probe_gpu,      probe_cufile,
+        probe_imex,   probe_rdma, probe_files, probe_secret,
     };
     size_t count = sizeof(PROBES) / sizeof(PROBES[0]);
     for (size_t i = 0; i < count; i++) {

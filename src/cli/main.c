@@ -52,7 +52,8 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (COMMANDS[i].summary)
             fprintf(out, "  %-8s %s\n", COMMANDS[i].name, COMMANDS[i].summary);
-    fprintf(out, "\nyolk help COMMAND shows its flags. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
+    fprintf(out,
+            "\nyolk help COMMAND shows its flags. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
 static const struct command *find(const char *name)

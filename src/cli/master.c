@@ -37,8 +37,8 @@ static struct cli_extra extras[] = {
 };
 
 static struct cli_command command = {
-    "master", "", "Runs the master: it knows which key is where.", COMMAND_MASTER, extras,
-    sizeof(extras) / sizeof(extras[0]),
+    "master",       "",     "Runs the master: it knows which key is where.",
+    COMMAND_MASTER, extras, sizeof(extras) / sizeof(extras[0]),
 };
 
 struct setup {
@@ -110,8 +110,8 @@ static int read_addresses(struct setup *setup)
     /* With a secret the master may face the network; without one only this machine. */
     if (!host && setup->server.secret_size > 0 && !base_config_given(config, SET_LISTEN))
         host = "";
-    int status = merge_address(config, SET_LISTEN, host, EXTRA_PORT, setup->listen,
-                               sizeof(setup->listen));
+    int status =
+        merge_address(config, SET_LISTEN, host, EXTRA_PORT, setup->listen, sizeof(setup->listen));
     if (status == YOLK_OK)
         status = resolve("listen", setup->listen, &setup->server.address);
     setup->with_admin =

@@ -19,8 +19,12 @@ static struct cli_extra extras[] = {
 };
 
 static struct cli_command command = {
-    "node", "", "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
-    COMMAND_NODE, extras, sizeof(extras) / sizeof(extras[0]),
+    "node",
+    "",
+    "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
+    COMMAND_NODE,
+    extras,
+    sizeof(extras) / sizeof(extras[0]),
 };
 
 static void second_signal(int number)

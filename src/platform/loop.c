@@ -18,18 +18,18 @@
 #include "base/log.h"
 #include "platform/clock.h"
 
-#define READ_STEP        (64u * 1024u)
-#define READ_TURN_MAX    (512u * 1024u) /* of one stream in one turn */
-#define OUTPUT_PAUSE     (1024u * 1024u) /* with more unsent, a stream's requests wait */
-#define KEEP_CAPACITY    (256u * 1024u) /* an idle stream's buffers above this are given back */
-#define FLUSH_NS         CLOCK_NS_PER_S
-#define ACCEPT_TURN_MAX  64
-#define ACCEPT_PAUSE_NS  (100 * CLOCK_NS_PER_MS)
-#define PRIORITY_URGENT  0
-#define PRIORITY_NORMAL  1
-#define PRIORITY_SERVE   2
-#define PRIORITY_COUNT   3
-#define SIGNALS_MAX      8
+#define READ_STEP       (64u * 1024u)
+#define READ_TURN_MAX   (512u * 1024u)  /* of one stream in one turn */
+#define OUTPUT_PAUSE    (1024u * 1024u) /* with more unsent, a stream's requests wait */
+#define KEEP_CAPACITY   (256u * 1024u)  /* an idle stream's buffers above this are given back */
+#define FLUSH_NS        CLOCK_NS_PER_S
+#define ACCEPT_TURN_MAX 64
+#define ACCEPT_PAUSE_NS (100 * CLOCK_NS_PER_MS)
+#define PRIORITY_URGENT 0
+#define PRIORITY_NORMAL 1
+#define PRIORITY_SERVE  2
+#define PRIORITY_COUNT  3
+#define SIGNALS_MAX     8
 
 enum queue { QUEUE_URGENT, QUEUE_NORMAL, QUEUE_COUNT };
 
@@ -101,7 +101,8 @@ static struct timeval delay_until(uint64_t deadline_ns)
     uint64_t ns = deadline_ns > now ? deadline_ns - now : 0;
     /* Rounded up: waking a microsecond early would only mean waking twice. */
     uint64_t us = ns / 1000 + (ns % 1000 ? 1 : 0);
-    return (struct timeval){.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+    return (struct timeval){.tv_sec = (time_t)(us / 1000000),
+                            .tv_usec = (suseconds_t)(us % 1000000)};
 }
 
 /* ---- timers and signals ---- */

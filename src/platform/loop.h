@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of the server programs: timers, signals, listeners and byte streams. One thread runs a loop and
- * makes all calls on it, except loop_stop. It is fair and bounded: a stream is read only while nothing of it waits
- * to be served, urgent streams are served first, each stream a bounded piece a turn, and one that does not take
- * what is sent to it is closed instead of growing.
+ * The event loop of the server programs: timers, signals, listeners and byte streams. One thread
+ * runs a loop and makes all calls on it, except loop_stop. It is fair and bounded: a stream is read
+ * only while nothing of it waits to be served, urgent streams are served first, each stream a
+ * bounded piece a turn, and one that does not take what is sent to it is closed instead of growing.
  *
- * No callback ever runs inside a call of this interface, except those of loop_listener_destroy: closing is carried out at
- * the end of the turn.
+ * No callback ever runs inside a call of this interface, except those of loop_listener_destroy:
+ * closing is carried out at the end of the turn.
  */
 #ifndef PLATFORM_LOOP_H
 #define PLATFORM_LOOP_H
@@ -60,22 +60,23 @@ struct loop_stream_callbacks {
     /* *consumed: how much of data is done with. */
     enum loop_input (*input)(void *self, struct loop_stream *stream, const uint8_t *data,
                              size_t size, size_t *consumed);
-    /* The last call for this stream, which is freed afterwards. EOF: the peer closed; LINK: it broke; TIMEOUT:
-     * the deadline passed; LIMIT: it did not take its output or sent too much; CANCELED: closed by us. */
+    /* The last call for this stream, which is freed afterwards. EOF: the peer closed; LINK: it
+     * broke; TIMEOUT: the deadline passed; LIMIT: it did not take its output or sent too much;
+     * CANCELED: closed by us. */
     void (*closed)(void *self, struct loop_stream *stream, enum yolk_status reason);
 };
 
 struct loop_stream_options {
     struct loop_stream_callbacks callbacks;
     void *self;
-    size_t input_max;  /* unserved bytes of one stream */
-    size_t output_max; /* unsent bytes of one stream; beyond it is closed */
+    size_t input_max;     /* unserved bytes of one stream */
+    size_t output_max;    /* unsent bytes of one stream; beyond it is closed */
     uint64_t deadline_ns; /* CLOCK_NEVER: none; see loop_stream_set_deadline */
 };
 
 /*
- * A connection was accepted. Returns whether it is wanted, after filling in *options. If not, it is closed at
- * once.
+ * A connection was accepted. Returns whether it is wanted, after filling in *options. If not, it is
+ * closed at once.
  */
 typedef bool (*loop_accept)(void *self, struct loop_stream *stream, const struct net_address *peer,
                             struct loop_stream_options *options);

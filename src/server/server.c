@@ -19,7 +19,8 @@
 #include "wire/hello.h"
 #include "wire/msg.h"
 
-/* Frames of one connection in one turn: its batch is answered with one write, and no other waits longer. */
+/* Frames of one connection in one turn: its batch is answered with one write, and no other waits
+ * longer. */
 #define FRAMES_A_TURN       64
 #define HANDSHAKE_INPUT_MAX (16u * 1024u)
 #define OUTPUT_MAX_DEFAULT  (64u << 20)
@@ -60,7 +61,7 @@ struct server {
 
 /* One line a second at most about misbehaving peers: they must not be able to fill the disk. */
 __attribute__((format(printf, 2, 3))) static void log_peer(struct server *server,
-                                                          const char *format, ...)
+                                                           const char *format, ...)
 {
     uint64_t now = clock_real_now_ns();
     if (now < server->log_after_ns) {
@@ -208,8 +209,8 @@ static void serve_frame(struct connection *connection, const struct wire_header 
     }
     struct master_sink sink = make_sink(server);
     server->touched = true;
-    enum yolk_status status = master_core_input(server->core, clock_real_now_ns(), connection->id,
-                                                header, body, &sink);
+    enum yolk_status status =
+        master_core_input(server->core, clock_real_now_ns(), connection->id, header, body, &sink);
     if (status == YOLK_ERR_PROTOCOL) {
         char text[128];
         snprintf(text, sizeof(text), "malformed %s message", wire_kind_name(header->kind));
@@ -235,9 +236,8 @@ static enum loop_input on_input(void *self, struct loop_stream *stream, const ui
             status = YOLK_ERR_TOO_LARGE;
         if (status != YOLK_OK) {
             refuse(connection, status,
-                   status == YOLK_ERR_TOO_LARGE
-                       ? "a frame claims to be larger than its kind allows"
-                       : "these bytes are no Yolk frame");
+                   status == YOLK_ERR_TOO_LARGE ? "a frame claims to be larger than its kind allows"
+                                                : "these bytes are no Yolk frame");
             break;
         }
         if (size - at - WIRE_HEADER_SIZE < header.body_size)
@@ -307,8 +307,8 @@ static bool on_accept(void *self, struct loop_stream *stream, const struct net_a
                  server->options.max_connections);
         return false;
     }
-    struct wire_hello_options hello = {
-        .secret = server->options.secret, .secret_size = server->options.secret_size};
+    struct wire_hello_options hello = {.secret = server->options.secret,
+                                       .secret_size = server->options.secret_size};
     memcpy(hello.instance, master_core_instance(server->core), WIRE_ID_SIZE);
     if (wire_hello_init(&connection->hello, true, &hello) != YOLK_OK) {
         free(connection);

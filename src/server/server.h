@@ -36,11 +36,10 @@ struct server_stats {
     uint64_t bytes_in, bytes_out;
 };
 
-/* Listens; serves when the loop runs. The loop must outlive the server. REFUSED or SYSTEM with a sentence that names
- * the address when it cannot listen. */
-YOLK_MUST_USE enum yolk_status server_create(struct loop *loop,
-                                             const struct server_options *options,
-                                             struct server **out);
+/* Listens; serves when the loop runs. The loop must outlive the server. REFUSED or SYSTEM with a
+ * sentence that names the address when it cannot listen. */
+YOLK_MUST_USE enum yolk_status
+server_create(struct loop *loop, const struct server_options *options, struct server **out);
 /* Closes the listener and every connection. Before loop_destroy. */
 void server_destroy(struct server *server);
 
@@ -49,8 +48,8 @@ const struct net_address *server_address(const struct server *server);
 struct master_core *server_core(struct server *server);
 const struct server_stats *server_get_stats(const struct server *server);
 
-/* Reads a secret from a file: its bytes without trailing newlines, 1 to WIRE_SECRET_MAX. Refuses a file that others
- * than its owner may read. */
+/* Reads a secret from a file: its bytes without trailing newlines, 1 to WIRE_SECRET_MAX. Refuses a
+ * file that others than its owner may read. */
 YOLK_MUST_USE enum yolk_status server_read_secret(const char *path, uint8_t *secret,
                                                   size_t secret_max, size_t *size);
 

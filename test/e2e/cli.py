@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of the program, end to end, with good and bad input."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import urllib.error
+import urllib.request
+
+from harness import Skip, check, check_equal, check_in, eventually, free_port, main, test
+
+
+def wanted(c, code, *args, **kwargs):
+    """Runs yolk and checks its exit code; (stdout, stderr)."""
+    got, out, err = c.run(*args, **kwargs)
+    check_equal(got, code, f"exit code of yolk {' '.join(map(str, args))}\n{out[:500]!r}\n{err}")
+    return out, err
+
+
+def refused(c, *args, says=(), code=2, **kwargs):
+    """A call that must fail with one clear sentence that holds all of `says`."""
+    _, err = wanted(c, code, *args, **kwargs)
+    for part in says:
+        check_in(part, err, f"message of yolk {' '.join(map(str, args))[:200]}")
+    check("Assert" not in err and "core dumped" not in err, err)
+
+
+def http(address, path):
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def cluster(c, nodes=2, *master_args):
+    master, address = c.master(*master_args)
+    for i in range(nodes):
+        c.node(address, "--name", f"node{i}")
+    return master, address
+
+
+def metric(text, name):
+    for line in text.splitlines():
+        if line.startswith(name + " "):
+            return int(line.split()[1])
+    raise AssertionError(f"no metric {name}")
+
+
+@test("cli.help")
+def _(c):
+    out, _ = wanted(c, 0, "--help")
+    for name in "master node put get exist ls rm stat demo replay sim doctor config".split():
+        check_in(name, out.decode())
+        if name != "config":
+            text, err = wanted(c, 0, "help", name)
+            check_in("--", text.decode() + err, f"help of {name}")
+    wanted(c, 0, "--version")
+    out, _ = wanted(c, 0, "config")
+    check_in("lease-ttl", out.decode())
+
+
+@test("cli.put_get_exist_ls_rm_stat")
+def _(c):
+    _, address = cluster(c)
+    at = ("--master", address)
+    big = os.urandom(3_000_000)
+    wanted(c, 0, "put", *at, "small", stdin=b"hello")
+    wanted(c, 0, "put", *at, "big", c.write("big", big))
+    wanted(c, 0, "put", *at, "empty", c.write("empty", b""))
+    check_equal(wanted(c, 0, "get", *at, "small")[0], b"hello")
+    check_equal(wanted(c, 0, "get", *at, "empty")[0], b"")
+    wanted(c, 0, "get", *at, "big", c.path("copy"))
+    with open(c.path("copy"), "rb") as f:
+        check(f.read() == big, "big came back different")
+    out, _ = wanted(c, 0, "exist", *at, "small", "big")
+    check_equal(out.decode().split(), ["yes", "small", "yes", "big"])
+    out, _ = wanted(c, 1, "exist", *at, "small", "missing")
+    check_equal(out.decode().split(), ["yes", "small", "no", "missing"])
+    out, _ = wanted(c, 0, "ls", *at)
+    check_equal(
+        sorted(line.split() for line in out.decode().splitlines()),
+        [["0", "empty"], ["3000000", "big"], ["5", "small"]],
+        "ls",
+    )
+    # A second put of the same key keeps the first value.
+    wanted(c, 0, "put", *at, "small", stdin=b"other")
+    check_equal(wanted(c, 0, "get", *at, "small")[0], b"hello")
+    out, _ = wanted(c, 0, "stat", *at, "--recount")
+    check_in("recount_differences 0", out.decode())
+    wanted(c, 0, "rm", *at, "--force", "small")
+    refused(c, "get", *at, "small", code=1, says=["small", "NOT_FOUND"])
+    refused(c, "rm", *at, "small", code=1, says=["small", "NOT_FOUND"])
+    out, _ = wanted(c, 0, "rm", *at, "--all", "--force")
+    check_in("2 removed", out.decode())
+    check_equal(wanted(c, 0, "ls", *at)[0], b"")
+    wanted(c, 0, "stat", *at, "--recount")
+
+
+@test("cli.transports")
+def _(c):
+    _, address = cluster(c)
+    data = os.urandom(1_500_000)
+    for transport in ("shm", "tcp"):
+        at = ("--master", address, "--transport", transport)
+        wanted(c, 0, "put", *at, transport, stdin=data)
+        check(wanted(c, 0, "get", *at, transport)[0] == data, f"{transport} came back different")
+
+
+@test("cli.strange_keys")
+def _(c):
+    _, address = cluster(c, 1)
+    at = ("--master", address)
+    keys = ["/../", "a\nb", "../../etc/passwd", "x" * 4096, "ключ", "%s%n", "a\\b"]
+    for i, key in enumerate(keys):
+        wanted(c, 0, "put", *at, "--", key, stdin=f"value {i}".encode())
+    for i, key in enumerate(keys):
+        check_equal(wanted(c, 0, "get", *at, "--", key)[0], f"value {i}".encode())
+    out, _ = wanted(c, 0, "ls", *at)
+    check_equal(len(out.decode().splitlines()), len(keys), "one line a key")
+    refused(c, "put", *at, "", says=["0 bytes", "4096"])
+    refused(c, "put", *at, "x" * 5000, says=["5000 bytes", "4096"])
+    refused(c, "get", *at, "x" * 5000, says=["5000 bytes", "4096"])
+
+
+@test("cli.value_too_large")
+def _(c):
+    _, address = cluster(c, 1)
+    path = c.path("huge")
+    with open(path, "wb") as f:
+        f.truncate(5 << 30)  # sparse
+    refused(c, "put", "--master", address, "--put-wait", "100ms", "huge", path, code=1,
+            says=["huge"])
+    wanted(c, 0, "put", "--master", address, "small", stdin=b"still serving")
+    check_equal(wanted(c, 0, "get", "--master", address, "small")[0], b"still serving")
+
+
+@test("cli.wrong_usage")
+def _(c):
+    refused(c, says=["yolk COMMAND"])
+    refused(c, "fetch", says=['"fetch"'])
+    refused(c, "help", "fetch", says=['"fetch"'])
+    refused(c, "master", "--nonsense", says=["nonsense"])
+    refused(c, "master", "--port", "99999", says=["--port", "99999", "65535"])
+    refused(c, "master", "--port", "http", says=["--port", "http"])
+    refused(c, "master", "--port", says=["--port"])
+    refused(c, "master", "--lease-ttl", "soon", says=["lease-ttl", "soon"])
+    refused(c, "master", "--max-connections", "0", says=["--max-connections", "0"])
+    refused(c, "master", "extra", says=["extra"])
+    refused(c, "node", "--dram", "many", says=["--dram", "many"])
+    refused(c, "node", "--dram", "1KiB", says=["--dram", "1KiB", "1MiB"])
+    refused(c, "node", "--segment-size", "4GX", says=["segment-size", "4GX"])
+    refused(c, "node", "--transport", "pigeon", says=["transport", "pigeon"])
+    refused(c, "node", "--master", "embedded", says=["embedded"])
+    refused(c, "put", says=["KEY"])
+    refused(c, "put", "a", "b", "c", says=['"c"'])
+    refused(c, "rm", says=["KEY"])
+    refused(c, "rm", "--all", "key", says=["--all"])
+    refused(c, "ls", "--limit", "-1", says=["limit", "-1"])
+    refused(c, "doctor", "--path", "/nowhere", says=["/nowhere"])
+    refused(c, "put", "key", "/nowhere/file", code=1, says=["/nowhere/file"])
+
+
+@test("cli.no_master")
+def _(c):
+    port = free_port()
+    for args in (["get", "k"], ["ls"], ["node", "--dram", "16MiB"]):
+        refused(c, *args, "--master", f"127.0.0.1:{port}", "--timeout", "1s", code=1,
+                says=[str(port)])
+    refused(c, "ls", "--master", "127.0.0.1:notaport", says=["notaport"], code=1)
+
+
+@test("cli.config_file")
+def _(c):
+    yaml = c.write("master.yaml", "# comment\nlease_ttl: 3s\nlisten: 127.0.0.1:0\n")
+    process = c.yolk("master", "--config", yaml, "--admin-port", "0")
+    process.wait_line("^yolk master ready")
+    path = c.write("master.json", json.dumps({"listen": "127.0.0.1:0", "max_sessions": 5}))
+    process = c.yolk("master", "--config", path, "--admin-port", "0")
+    process.wait_line("^yolk master ready")
+    for name, text, says in (
+        ("a.yaml", "lease_ttl: 3s\nleash: 4\n", ["a.yaml:2", "leash"]),
+        ("b.yaml", "lease_ttl: never\n", ["b.yaml:1", "never"]),
+        ("c.yaml", "lease_ttl: [1, 2]\n", ["c.yaml:1"]),
+        ("d.yaml", "a: b: c: {\n", ["d.yaml"]),
+        ("e.json", "{", ["e.json"]),
+        ("f.json", '{"lease_ttl": null}', ["f.json", "lease_ttl"]),
+        ("g.json", "[]", ["g.json"]),
+    ):
+        refused(c, "master", "--config", c.write(name, text), says=says)
+    refused(c, "master", "--config", c.path("missing.yaml"), says=["missing.yaml"])
+
+
+@test("cli.port_in_use")
+def _(c):
+    master, address = c.master()
+    port = address.rsplit(":", 1)[1]
+    refused(c, "master", "--port", port, "--admin-port", "0", code=1,
+            says=[port, "in use"])
+    refused(c, "master", "--port", "0", "--admin-port", master.admin_port, code=1,
+            says=[str(master.admin_port), "--admin-port", "in use"])
+    wanted(c, 0, "ls", "--master", address)
+
+
+@test("cli.secret")
+def _(c):
+    secret = c.write("secret", "correct horse\n")
+    other = c.write("other", "battery staple\n")
+    os.chmod(secret, 0o600)
+    os.chmod(other, 0o600)
+    _, address = c.master("--host", "127.0.0.1", "--secret-file", secret)
+    c.node(address, "--secret-file", secret)
+    at = ("--master", address)
+    wanted(c, 0, "put", *at, "--secret-file", secret, "k", stdin=b"v")
+    check_equal(wanted(c, 0, "get", *at, "--secret-file", secret, "k")[0], b"v")
+    wanted(c, 0, "get", *at, "k", env={"YOLK_SECRET_FILE": secret})
+    refused(c, "get", *at, "--secret-file", other, "--timeout", "2s", "k", code=1,
+            says=["secret"])
+    refused(c, "get", *at, "--timeout", "2s", "k", code=1, says=["secret"])
+    os.chmod(other, 0o644)
+    refused(c, "master", "--secret-file", other, says=[other, "chmod 600"])
+    refused(c, "master", "--secret-file", c.path("missing"), says=["missing"])
+
+
+@test("cli.garbage_on_each_port")
+def _(c):
+    master, address = cluster(c, 1)
+    host, port = address.rsplit(":", 1)
+    out, _ = wanted(c, 0, "stat", "--master", address)
+    garbage = [
+        b"GET / HTTP/1.0\r\n\r\n",
+        os.urandom(4096),
+        b"\x00" * 4096,
+        struct.pack("<HHIQ", 0x4B59, 1, 0xFFFFFFFF, 1),
+        b"Y",
+    ]
+    for where in (int(port), master.admin_port):
+        for bytes_ in garbage:
+            with socket.create_connection((host, where), timeout=10) as s:
+                s.sendall(bytes_)
+                s.shutdown(socket.SHUT_WR)
+                try:
+                    while s.recv(65536):
+                        pass
+                except ConnectionResetError:
+                    pass
+    wanted(c, 0, "put", "--master", address, "k", stdin=b"v")
+    check_equal(wanted(c, 0, "get", "--master", address, "k")[0], b"v")
+    check(master.alive(), "the master died")
+
+
+@test("cli.admin_endpoints")
+def _(c):
+    master, address = cluster(c)
+    admin = f"127.0.0.1:{master.admin_port}"
+    wanted(c, 0, "put", "--master", address, "k", stdin=b"v" * 1000)
+    code, text = http(admin, "/health")
+    check_equal(code, 200)
+    health = json.loads(text)
+    check_equal((health["status"], health["segments"], health["keys"]), ("ok", 2, 1))
+    code, text = http(admin, "/metrics")
+    check_equal(code, 200)
+    check_equal(metric(text, "master_key_count"), 1)
+    check_equal(metric(text, "master_total_capacity_bytes"), 2 * 64 << 20)
+    check(metric(text, "master_allocated_bytes") >= 1000)
+    for line in text.splitlines():
+        check(line.startswith("#") or len(line.split()) == 2, f"metric line {line!r}")
+    code, text = http(admin, "/metrics/summary")
+    check_equal((code, len(text.splitlines())), (200, 1))
+    check_in("keys 1", text)
+    check_equal(http(admin, "/nothing")[0], 404)
+    with socket.create_connection(("127.0.0.1", master.admin_port), timeout=10) as s:
+        s.sendall(b"POST /metrics HTTP/1.1\r\nContent-Length: 4\r\n\r\n")
+        check_in(b"405", s.recv(4096))
+    with socket.create_connection(("127.0.0.1", master.admin_port), timeout=10) as s:
+        s.sendall(b"GET /" + b"a" * 9000)
+        check_in(b"431", s.recv(4096))
+
+
+@test("cli.sigterm")
+def _(c):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        master, address = c.master()
+        node = c.node(address)
+        other = c.node(address)
+        wanted(c, 0, "put", "--master", address, "k", stdin=b"v")
+        node.signal(number)
+        check_equal(node.wait(), 0, "exit code of the node")
+        check_in("stopped", node.output())
+        check(other.alive() and master.alive())
+        out, _ = wanted(c, 0, "stat", "--master", address, "--recount")
+        health = json.loads(http(f"127.0.0.1:{master.admin_port}", "/health")[1])
+        check_equal(health["segments"], 1, "segments after the node left")
+        master.signal(number)
+        check_equal(master.wait(), 0, "exit code of the master")
+        check_in("stopped", master.output())
+        other.kill()
+
+
+@test("cli.master_killed_and_restarted")
+def _(c):
+    master, address = c.master("--session-ttl", "2s", "--heartbeat", "200ms")
+    c.node(address)
+    data = os.urandom(200_000)
+    wanted(c, 0, "put", "--master", address, "k", stdin=data)
+    master.kill()
+    port = address.rsplit(":", 1)[1]
+    again = c.yolk("master", "--port", port, "--admin-port", "0", "--session-ttl", "2s",
+                   "--heartbeat", "200ms")
+    again.wait_line("^yolk master ready")
+    eventually(lambda: c.run("exist", "--master", address, "k")[0] == 0, text="the key is back")
+    check(wanted(c, 0, "get", "--master", address, "k")[0] == data, "came back different")
+    wanted(c, 0, "stat", "--master", address, "--recount")
+
+
+@test("cli.unprivileged")
+def _(c):
+    if os.getuid() != 0:
+        raise Skip("only root can become uid 65534; this user has no privileges anyway")
+    import subprocess
+    from harness import yolk_path
+
+    done = subprocess.run([yolk_path(), "doctor", "--path", "/tmp"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, user=65534, group=65534, extra_groups=[],
+                          timeout=60)
+    check_equal(done.returncode, 0, done.stdout.decode())
+
+
+@test("cli.doctor")
+def _(c):
+    out, _ = wanted(c, 0, "doctor", "--path", c.dir)
+    for item in ("kernel", "io_uring", "direct I/O", "locked memory", "huge pages", "NUMA", "GPU",
+                 "cuFile", "IMEX", "RDMA"):
+        check_in(item, out.decode())
+    out, _ = wanted(c, 0, "doctor", "--json", "--path", c.dir)
+    items = json.loads(out)["items"]
+    check(all(item["found"] and item["use"] for item in items), "an empty entry")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
