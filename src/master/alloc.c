@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "master/alloc.h"
+
+#include <stdlib.h>
+
+#define SL_BITS 5u
+#define SL_COUNT (1u << SL_BITS)
+#define FL_COUNT 60u
+#define OWN_BIN_LOOK 16 /* entries of the request's own bin that are looked at for a tight fit */
+#define FINGERS 4096u   /* starting points for a search by address */
+#define MAX_NODES (UINT32_MAX - 1)
+
+struct node {
+    uint64_t offset; /* both in units */
+    uint64_t size;
+    uint32_t prev; /* by address */
+    uint32_t next;
+    union {
+        struct {
+            uint32_t prev;
+            uint32_t next;
+        } bin; /* free */
+        void *owner; /* used */
+    };
+    uint32_t state;
+};
+
+enum { NODE_SPARE, NODE_FREE, NODE_USED };
+
+struct master_alloc {
+    struct node *nodes;
+    uint32_t count; /* nodes ever taken from the array */
+    uint32_t room;
+    uint32_t spare; /* list of given back nodes, linked by `next` */
+    uint32_t first;
+    uint64_t units;
+    uint64_t free_units;
+    uint64_t used_count;
+    uint64_t finger_units; /* units one finger covers */
+    uint64_t fl_map;
+    uint32_t sl_map[FL_COUNT];
+    uint32_t bins[FL_COUNT][SL_COUNT];
+    uint32_t fingers[FINGERS];
+};
+
+#define NONE MASTER_ALLOC_NONE
+
+/* The bin whose range holds `n`. Sizes below 32 units have a bin each. */
+static uint32_t bin_of(uint64_t n)
+{
+    if (n < SL_COUNT)
+        return (uint32_t)n;
+    uint32_t log = 63u - (uint32_t)__builtin_clzll(n);
+    uint32_t fl = log - SL_BITS + 1;
+    return fl * SL_COUNT + (uint32_t)((n >> (log - SL_BITS)) & (SL_COUNT - 1));
+}
+
+static void bin_insert(struct master_alloc *a, uint32_t h)
+{
+    uint32_t bin = bin_of(a->nodes[h].size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+    uint32_t head = a->bins[fl][sl];
+    a->nodes[h].bin.prev = NONE;
+    a->nodes[h].bin.next = head;
+    if (head != NONE)
+        a->nodes[head].bin.prev = h;
+    a->bins[fl][sl] = h;
+    a->sl_map[fl] |= 1u << sl;
+    a->fl_map |= 1ull << fl;
+    a->nodes[h].state = NODE_FREE;
+}
+
+static void bin_remove(struct master_alloc *a, uint32_t h)
+{
+    struct node *n = &a->nodes[h];
+    uint32_t bin = bin_of(n->size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+    if (n->bin.next != NONE)
+        a->nodes[n->bin.next].bin.prev = n->bin.prev;
+    if (n->bin.prev != NONE) {
+        a->nodes[n->bin.prev].bin.next = n->bin.next;
+        return;
+    }
+    a->bins[fl][sl] = n->bin.next;
+    if (n->bin.next != NONE)
+        return;
+    a->sl_map[fl] &= ~(1u << sl);
+    if (a->sl_map[fl] == 0)
+        a->fl_map &= ~(1ull << fl);
+}
+
+static bool grow(struct master_alloc *a, uint32_t need)
+{
+    uint32_t spare = 0;
+    for (uint32_t h = a->spare; h != NONE && spare < need; h = a->nodes[h].next)
+        spare++;
+    need -= spare;
+    if (a->room - a->count >= need)
+        return true;
+    if (a->room >= MAX_NODES / 2)
+        return false;
+    uint32_t room = a->room * 2;
+    struct node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
+    if (nodes == NULL)
+        return false;
+    a->nodes = nodes;
+    a->room = room;
+    return true;
+}
+
+/* grow() has made room for it. */
+static uint32_t node_new(struct master_alloc *a)
+{
+    uint32_t h = a->spare;
+    if (h != NONE)
+        a->spare = a->nodes[h].next;
+    else
+        h = a->count++;
+    return h;
+}
+
+static void node_free(struct master_alloc *a, uint32_t h)
+{
+    a->nodes[h].state = NODE_SPARE;
+    a->nodes[h].next = a->spare;
+    a->spare = h;
+}
+
+enum yolk_status master_alloc_create(uint64_t size, struct master_alloc **out)
+{
+    uint64_t units = size / MASTER_ALLOC_UNIT;
+    if (units == 0)
+        return YOLK_ERR_INVALID;
+    struct master_alloc *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return YOLK_ERR_NO_MEMORY;
+    a->room = 64;
+    a->nodes = malloc(a->room * sizeof *a->nodes);
+    if (a->nodes == NULL) {
+        free(a);
+        return YOLK_ERR_NO_MEMORY;
+    }
+    a->spare = NONE;
+    a->units = a->free_units = units;
+    a->finger_units = units / FINGERS + 1;
+    for (uint32_t fl = 0; fl < FL_COUNT; fl++)
+        for (uint32_t sl = 0; sl < SL_COUNT; sl++)
+            a->bins[fl][sl] = NONE;
+    for (uint32_t i = 0; i < FINGERS; i++)
+        a->fingers[i] = NONE;
+    uint32_t h = node_new(a);
+    a->nodes[h] = (struct node){.offset = 0, .size = units, .prev = NONE, .next = NONE};
+    a->first = h;
+    bin_insert(a, h);
+    *out = a;
+    return YOLK_OK;
+}
+
+void master_alloc_destroy(struct master_alloc *a)
+{
+    if (a == NULL)
+        return;
+    free(a->nodes);
+    free(a);
+}
+
+/* Takes [at, at + n) out of the hole `h`; what is left on either side stays free. */
+static uint32_t carve(struct master_alloc *a, uint32_t h, uint64_t at, uint64_t n, void *owner)
+{
+    if (!grow(a, 2))
+        return NONE;
+    bin_remove(a, h);
+    struct node *hole = &a->nodes[h];
+    if (at > hole->offset) {
+        uint32_t left = node_new(a);
+        a->nodes[left] = (struct node){
+            .offset = hole->offset, .size = at - hole->offset, .prev = hole->prev, .next = h};
+        if (hole->prev != NONE)
+            a->nodes[hole->prev].next = left;
+        else
+            a->first = left;
+        hole->size -= at - hole->offset;
+        hole->offset = at;
+        hole->prev = left;
+        bin_insert(a, left);
+    }
+    if (hole->size > n) {
+        uint32_t right = node_new(a);
+        a->nodes[right] =
+            (struct node){.offset = at + n, .size = hole->size - n, .prev = h, .next = hole->next};
+        if (hole->next != NONE)
+            a->nodes[hole->next].prev = right;
+        hole->next = right;
+        hole->size = n;
+        bin_insert(a, right);
+    }
+    hole->state = NODE_USED;
+    hole->owner = owner;
+    a->free_units -= n;
+    a->used_count++;
+    a->fingers[at / a->finger_units] = h;
+    return h;
+}
+
+static uint64_t units_of(uint64_t size)
+{
+    return size / MASTER_ALLOC_UNIT + (size % MASTER_ALLOC_UNIT != 0);
+}
+
+uint32_t master_alloc_take(struct master_alloc *a, uint64_t size, void *owner)
+{
+    uint64_t n = units_of(size);
+    if (n == 0 || n > a->free_units)
+        return NONE;
+    uint32_t bin = bin_of(n), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+    uint32_t h = a->bins[fl][sl];
+    for (int look = 0; h != NONE && look < OWN_BIN_LOOK; look++, h = a->nodes[h].bin.next)
+        if (a->nodes[h].size >= n)
+            return carve(a, h, a->nodes[h].offset, n, owner);
+    /* Any hole of a higher bin fits. */
+    uint32_t map = sl + 1 < SL_COUNT ? a->sl_map[fl] & (~0u << (sl + 1)) : 0;
+    if (map == 0) {
+        uint64_t above = a->fl_map & (~0ull << fl << 1);
+        if (above == 0)
+            return NONE;
+        fl = (uint32_t)__builtin_ctzll(above);
+        map = a->sl_map[fl];
+    }
+    h = a->bins[fl][__builtin_ctz(map)];
+    return carve(a, h, a->nodes[h].offset, n, owner);
+}
+
+/* The node that covers the unit `at`. Stale fingers are told by their state and place. */
+static uint32_t covering(struct master_alloc *a, uint64_t at)
+{
+    uint32_t h = NONE;
+    for (uint64_t f = at / a->finger_units + 1; f-- > 0 && h == NONE;) {
+        uint32_t c = a->fingers[f];
+        if (c == NONE)
+            continue;
+        const struct node *n = &a->nodes[c];
+        if (n->state == NODE_SPARE || n->offset / a->finger_units != f)
+            a->fingers[f] = NONE;
+        else if (n->offset <= at)
+            h = c;
+        else if (f == at / a->finger_units) {
+            while (a->nodes[c].offset > at)
+                c = a->nodes[c].prev;
+            h = c;
+        }
+    }
+    if (h == NONE)
+        h = a->first;
+    while (a->nodes[h].offset + a->nodes[h].size <= at)
+        h = a->nodes[h].next;
+    return h;
+}
+
+uint32_t master_alloc_reserve(struct master_alloc *a, uint64_t offset, uint64_t size, void *owner)
+{
+    uint64_t n = units_of(size), at = offset / MASTER_ALLOC_UNIT;
+    if (n == 0 || offset % MASTER_ALLOC_UNIT != 0 || at >= a->units || n > a->units - at)
+        return NONE;
+    uint32_t h = covering(a, at);
+    const struct node *hole = &a->nodes[h];
+    if (hole->state != NODE_FREE || hole->offset + hole->size < at + n)
+        return NONE;
+    return carve(a, h, at, n, owner);
+}
+
+void master_alloc_release(struct master_alloc *a, uint32_t h)
+{
+    struct node *n = &a->nodes[h];
+    a->free_units += n->size;
+    a->used_count--;
+    uint32_t prev = n->prev, next = n->next;
+    if (next != NONE && a->nodes[next].state == NODE_FREE) {
+        bin_remove(a, next);
+        n->size += a->nodes[next].size;
+        n->next = a->nodes[next].next;
+        if (n->next != NONE)
+            a->nodes[n->next].prev = h;
+        node_free(a, next);
+    }
+    if (prev != NONE && a->nodes[prev].state == NODE_FREE) {
+        bin_remove(a, prev);
+        a->nodes[prev].size += n->size;
+        a->nodes[prev].next = n->next;
+        if (n->next != NONE)
+            a->nodes[n->next].prev = prev;
+        node_free(a, h);
+        h = prev;
+    }
+    bin_insert(a, h);
+}
+
+uint64_t master_alloc_offset(const struct master_alloc *a, uint32_t h)
+{
+    return a->nodes[h].offset * MASTER_ALLOC_UNIT;
+}
+
+uint64_t master_alloc_size(const struct master_alloc *a, uint32_t h)
+{
+    return a->nodes[h].size * MASTER_ALLOC_UNIT;
+}
+
+void *master_alloc_owner(const struct master_alloc *a, uint32_t h)
+{
+    return a->nodes[h].owner;
+}
+
+uint64_t master_alloc_capacity(const struct master_alloc *a)
+{
+    return a->units * MASTER_ALLOC_UNIT;
+}
+
+uint64_t master_alloc_free_bytes(const struct master_alloc *a)
+{
+    return a->free_units * MASTER_ALLOC_UNIT;
+}
+
+uint64_t master_alloc_used_count(const struct master_alloc *a)
+{
+    return a->used_count;
+}
+
+uint64_t master_alloc_largest(const struct master_alloc *a)
+{
+    if (a->fl_map == 0)
+        return 0;
+    uint32_t fl = 63u - (uint32_t)__builtin_clzll(a->fl_map);
+    uint32_t sl = 31u - (uint32_t)__builtin_clz(a->sl_map[fl]);
+    /* The first of the bin is looked at by take() for certain, so this much is promised. */
+    return a->nodes[a->bins[fl][sl]].size * MASTER_ALLOC_UNIT;
+}
+
+uint32_t master_alloc_next(const struct master_alloc *a, uint32_t h)
+{
+    h = h == NONE ? a->first : a->nodes[h].next;
+    while (h != NONE && a->nodes[h].state != NODE_USED)
+        h = a->nodes[h].next;
+    return h;
+}
+
+uint32_t master_alloc_find(struct master_alloc *a, uint64_t offset)
+{
+    uint64_t at = offset / MASTER_ALLOC_UNIT;
+    if (at >= a->units || offset % MASTER_ALLOC_UNIT != 0)
+        return NONE;
+    uint32_t h = covering(a, at);
+    return a->nodes[h].state == NODE_USED && a->nodes[h].offset == at ? h : NONE;
+}
+
+uint32_t master_alloc_seek(struct master_alloc *a, uint64_t offset)
+{
+    uint64_t at = offset / MASTER_ALLOC_UNIT;
+    if (at >= a->units)
+        return NONE;
+    uint32_t h = covering(a, at);
+    return a->nodes[h].state == NODE_USED ? h : master_alloc_next(a, h);
+}
+
+const char *master_alloc_check(const struct master_alloc *a)
+{
+    uint64_t at = 0, free_units = 0, used = 0, free_count = 0, binned = 0;
+    uint32_t prev = NONE;
+    for (uint32_t h = a->first; h != NONE; prev = h, h = a->nodes[h].next) {
+        const struct node *n = &a->nodes[h];
+        if (n->offset != at || n->size == 0 || n->prev != prev)
+            return "alloc: extents do not tile the segment";
+        if (n->state == NODE_FREE && prev != NONE && a->nodes[prev].state == NODE_FREE)
+            return "alloc: two free neighbours";
+        free_units += n->state == NODE_FREE ? n->size : 0;
+        free_count += n->state == NODE_FREE;
+        used += n->state == NODE_USED;
+        at += n->size;
+    }
+    if (at != a->units || free_units != a->free_units || used != a->used_count)
+        return "alloc: sums differ";
+    for (uint32_t bin = 0; bin < FL_COUNT * SL_COUNT; bin++) {
+        uint32_t fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+        if (((a->sl_map[fl] >> sl) & 1) != (a->bins[fl][sl] != NONE))
+            return "alloc: bitmap differs from bin";
+        for (uint32_t h = a->bins[fl][sl]; h != NONE; h = a->nodes[h].bin.next, binned++)
+            if (a->nodes[h].state != NODE_FREE || bin_of(a->nodes[h].size) != bin)
+                return "alloc: hole in the wrong bin";
+    }
+    return binned == free_count ? NULL : "alloc: a hole is in no bin";
+}

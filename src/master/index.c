@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "master/index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_BITS 10u
+#define MOVE_STEP 16u /* slots of the old table moved with each insertion: done long before the next growth */
+
+typedef struct master_index_entry entry_t;
+
+struct table {
+    entry_t **slots;
+    uint32_t bits;
+    uint64_t used; /* tombstones of a draining table excluded */
+};
+
+struct master_index {
+    struct table now;
+    struct table old; /* being emptied; slots NULL when there is none */
+    uint64_t moved;   /* old slots below this are done */
+};
+
+/* Stands in the table being emptied where an entry was, so that probes go on past it. */
+static entry_t tombstone;
+
+static uint64_t ideal(const struct table *t, uint64_t hash)
+{
+    return hash >> (64 - t->bits);
+}
+
+static uint64_t mask(const struct table *t)
+{
+    return (1ull << t->bits) - 1;
+}
+
+static bool table_init(struct table *t, uint32_t bits)
+{
+    /* calloc of a large block is lazily zeroed by the system: no pause here. */
+    t->slots = calloc(1ull << bits, sizeof *t->slots);
+    t->bits = bits;
+    t->used = 0;
+    return t->slots != NULL;
+}
+
+enum yolk_status master_index_create(struct master_index **out)
+{
+    struct master_index *index = calloc(1, sizeof *index);
+    if (index == NULL)
+        return YOLK_ERR_NO_MEMORY;
+    if (!table_init(&index->now, FIRST_BITS)) {
+        free(index);
+        return YOLK_ERR_NO_MEMORY;
+    }
+    *out = index;
+    return YOLK_OK;
+}
+
+void master_index_destroy(struct master_index *index)
+{
+    if (index == NULL)
+        return;
+    free(index->now.slots);
+    free(index->old.slots);
+    free(index);
+}
+
+static entry_t *table_find(const struct table *t, uint64_t hash, const void *key, size_t key_size)
+{
+    if (t->slots == NULL)
+        return NULL;
+    for (uint64_t i = ideal(t, hash); t->slots[i] != NULL; i = (i + 1) & mask(t)) {
+        entry_t *e = t->slots[i];
+        if (e->hash == hash && e != &tombstone && e->key_size == key_size &&
+            memcmp(e->key, key, key_size) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+entry_t *master_index_find(const struct master_index *index, uint64_t hash, const void *key, size_t key_size)
+{
+    entry_t *e = table_find(&index->now, hash, key, key_size);
+    return e != NULL ? e : table_find(&index->old, hash, key, key_size);
+}
+
+static void table_put(struct table *t, entry_t *e)
+{
+    uint64_t i = ideal(t, e->hash);
+    while (t->slots[i] != NULL)
+        i = (i + 1) & mask(t);
+    t->slots[i] = e;
+    t->used++;
+}
+
+static void move_some(struct master_index *index)
+{
+    if (index->old.slots == NULL)
+        return;
+    uint64_t size = 1ull << index->old.bits;
+    for (uint32_t n = 0; n < MOVE_STEP && index->moved < size; n++, index->moved++) {
+        entry_t *e = index->old.slots[index->moved];
+        if (e == NULL || e == &tombstone)
+            continue;
+        table_put(&index->now, e);
+        index->old.slots[index->moved] = &tombstone;
+        index->old.used--;
+    }
+    if (index->moved == size) {
+        free(index->old.slots);
+        index->old.slots = NULL;
+    }
+}
+
+enum yolk_status master_index_insert(struct master_index *index, entry_t *entry)
+{
+    uint64_t size = 1ull << index->now.bits;
+    if (index->now.used + index->old.used + 1 > size - size / 4) {
+        /* MOVE_STEP makes it certain that the old table is empty by now, were it not for removals. */
+        while (index->old.slots != NULL)
+            move_some(index);
+        struct table bigger;
+        if (index->now.bits >= 40 || !table_init(&bigger, index->now.bits + 1))
+            return YOLK_ERR_NO_MEMORY;
+        index->old = index->now;
+        index->now = bigger;
+        index->moved = 0;
+    }
+    move_some(index);
+    table_put(&index->now, entry);
+    return YOLK_OK;
+}
+
+/* Closes the gap at `i`: entries that probed over it move back. */
+static void close_gap(struct table *t, uint64_t i)
+{
+    uint64_t j = i;
+    for (;;) {
+        t->slots[i] = NULL;
+        uint64_t home;
+        do {
+            j = (j + 1) & mask(t);
+            if (t->slots[j] == NULL)
+                return;
+            home = ideal(t, t->slots[j]->hash);
+        } while (((j - home) & mask(t)) < ((j - i) & mask(t)));
+        t->slots[i] = t->slots[j];
+        i = j;
+    }
+}
+
+static bool table_remove(struct table *t, entry_t *entry, bool draining)
+{
+    if (t->slots == NULL)
+        return false;
+    for (uint64_t i = ideal(t, entry->hash); t->slots[i] != NULL; i = (i + 1) & mask(t)) {
+        if (t->slots[i] != entry)
+            continue;
+        if (draining)
+            t->slots[i] = &tombstone;
+        else
+            close_gap(t, i);
+        t->used--;
+        return true;
+    }
+    return false;
+}
+
+void master_index_remove(struct master_index *index, entry_t *entry)
+{
+    if (!table_remove(&index->now, entry, false))
+        (void)table_remove(&index->old, entry, true);
+}
+
+uint64_t master_index_count(const struct master_index *index)
+{
+    return index->now.used + index->old.used;
+}
+
+static void table_walk(const struct table *t, uint64_t low, uint64_t last,
+                       void (*visit)(void *self, entry_t *entry), void *self)
+{
+    if (t->slots == NULL)
+        return;
+    uint64_t end = ideal(t, last), size = 1ull << t->bits;
+    /* Entries of the range stand in its slots or in the run that goes on after them. */
+    for (uint64_t n = 0, i = ideal(t, low); n < size; n++, i = (i + 1) & mask(t)) {
+        entry_t *e = t->slots[i];
+        if (e == NULL && ideal(t, low) + n >= end)
+            return;
+        if (e != NULL && e != &tombstone && e->hash >= low && e->hash <= last)
+            visit(self, e);
+    }
+}
+
+bool master_index_walk(const struct master_index *index, uint64_t *cursor,
+                       void (*visit)(void *self, entry_t *entry), void *self)
+{
+    uint32_t bits = index->now.bits - 4; /* 16 slots of the table a step */
+    uint64_t low = *cursor;
+    uint64_t last = low | ((1ull << (64 - bits)) - 1);
+    table_walk(&index->now, low, last, visit, self);
+    table_walk(&index->old, low, last, visit, self);
+    *cursor = last + 1; /* 0 after the last one */
+    return last != UINT64_MAX;
+}

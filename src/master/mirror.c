@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recovery: the placements an owner offers after a change of master or after its own absence, and the facts of
+ * another core. What an offer confirms is readable at once; what it does not is dropped after the last one.
+ */
+#include "base/hash.h"
+#include "master/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The segment was known: only what is remembered at this very place comes back. A key removed or put anew
+ * meanwhile does not. */
+static bool confirm(struct master_core *core, struct master_segment *segment, struct master_extent *extent,
+                    struct wire_view key, uint64_t size)
+{
+    struct master_object *object = extent->object;
+    if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL || object->size != size ||
+        object->entry.key_size != key.size || memcmp(object->key, key.data, key.size) != 0)
+        return false;
+    (void)core;
+    if (extent->epoch != segment->epoch) {
+        extent->epoch = segment->epoch;
+        if (extent->fact_state == FACT_PLACED_QUEUED)
+            base_list_remove(&extent->fact);
+        if (extent->fact_state == FACT_PLACED_QUEUED || extent->fact_state == FACT_NONE)
+            extent->fact_state = FACT_PLACED_SENT; /* the owner has just said so */
+    }
+    return true;
+}
+
+/* A refused placement is still in the owner's mirror. Its space is used again only when the owner has acknowledged
+ * that it is not. */
+static void retire(struct master_segment *segment, struct master_extent *extent, struct wire_offer offer)
+{
+    if (extent == NULL)
+        extent = master_extent_reserve(segment, offer.offset, offer.size, EXTENT_DEAD);
+    if (extent == NULL || extent->fact_state != FACT_NONE)
+        return;
+    extent->fact_state = FACT_FREED_QUEUED;
+    base_list_push_back(&segment->queue, &extent->fact);
+    master_facts_dirty(segment);
+}
+
+static bool offer_one(struct master_core *core, struct master_segment *segment, struct wire_view key,
+                      struct wire_offer offer)
+{
+    if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size)
+        return false;
+    uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
+    struct master_extent *extent = handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
+    if (extent != NULL && extent->state != EXTENT_DEAD)
+        return confirm(core, segment, extent, key, offer.size);
+    uint64_t hash = base_hash64(key.data, key.size);
+    struct master_object *object = master_object_find(core, key, hash);
+    /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD, never told. */
+    bool fits = segment->epoch == 0 &&
+                (object == NULL ||
+                 (object->put == NULL && object->size == offer.size &&
+                  object->extent_count < MASTER_MAX_REPLICAS)) &&
+                (extent == NULL ||
+                 (extent->fact_state == FACT_NONE && extent->put == NULL &&
+                  master_extent_size(extent) == (offer.size + MASTER_ALLOC_UNIT - 1) / MASTER_ALLOC_UNIT *
+                                                    MASTER_ALLOC_UNIT));
+    for (uint32_t i = 0; fits && object != NULL && i < object->extent_count; i++)
+        fits = object->extents[i]->segment != segment;
+    if (fits && extent == NULL)
+        extent = master_extent_reserve(segment, offer.offset, offer.size, EXTENT_DEAD);
+    if (!fits || extent == NULL) {
+        retire(segment, extent, offer);
+        return false;
+    }
+    if (object == NULL) {
+        object = master_object_create(core, key, hash, offer.size);
+        if (object == NULL) {
+            retire(segment, extent, offer);
+            return false;
+        }
+        core->committed++;
+    }
+    master_extent_set_state(extent, EXTENT_LIVE);
+    extent->fact_state = FACT_PLACED_SENT;
+    master_extent_attach(extent, object);
+    master_extent_use(extent);
+    master_emit_committed(core, object);
+    return true;
+}
+
+void master_mirror_offer(struct master_core *core, const struct wire_mirror_offer *msg)
+{
+    struct wire_keys keys;
+    struct wire_view key;
+    struct wire_mirror_offer_reply reply = {.status = YOLK_OK};
+    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
+        keys.count != wire_offer_count(msg->recs))
+        reply.status = YOLK_ERR_INVALID;
+    struct master_session *session = master_session_enter(core, &msg->request, WIRE_MIRROR_OFFER_REPLY);
+    if (session == NULL)
+        return;
+    struct master_segment *segment = master_segment_find(core, msg->segment);
+    if (segment == NULL || segment->owner != session)
+        reply.status = YOLK_ERR_STALE;
+    if (reply.status != YOLK_OK) {
+        master_reply(core, WIRE_MIRROR_OFFER_REPLY, &reply);
+        return;
+    }
+    base_buf_clear(&core->list[0]);
+    bool closed = segment->offers_done; /* a repeated message after the last: only said again what is there */
+    for (uint32_t i = 0; wire_keys_next(&keys, &key); i++) {
+        struct wire_offer offer = wire_offer_at(msg->recs, i);
+        bool taken;
+        if (closed) {
+            uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
+            taken = handle != MASTER_ALLOC_NONE &&
+                    confirm(core, segment, master_alloc_owner(segment->alloc, handle), key, offer.size);
+        } else {
+            taken = offer_one(core, segment, key, offer);
+            core->stats.revived += taken;
+            core->stats.mirror_rejected += !taken;
+        }
+        reply.accepted += taken;
+        if (!taken && wire_u32s_append(&core->list[0], i) != YOLK_OK)
+            reply.status = YOLK_ERR_NO_MEMORY;
+    }
+    if (msg->last && !closed) {
+        segment->offers_done = true;
+        segment->sweeping = true;
+        segment->sweep_at = 0;
+    }
+    reply.rejected = wire_view_buf(&core->list[0]);
+    master_reply(core, WIRE_MIRROR_OFFER_REPLY, &reply);
+    master_segment_try_open(core, segment);
+}
+
+static enum yolk_status replay_mounted(struct master_core *core, const struct master_fact *fact)
+{
+    uint64_t slot = fact->segment >> 32;
+    if (slot >= core->config.max_segments || (uint32_t)fact->segment == 0 ||
+        fact->size < MASTER_ALLOC_UNIT || fact->size > MAX_SEGMENT_SIZE)
+        return YOLK_ERR_INVALID;
+    if (core->by_slot[slot] != NULL) {
+        /* Mounted again: the same memory under its next id. */
+        if (core->by_slot[slot]->size != fact->size)
+            return YOLK_ERR_INVALID;
+        core->by_slot[slot]->id = fact->segment;
+        return YOLK_OK;
+    }
+    struct master_segment *segment = master_segment_create(core, fact->size, 0);
+    if (segment == NULL)
+        return YOLK_ERR_NO_MEMORY;
+    core->by_slot[segment->slot] = NULL;
+    segment->slot = (uint32_t)slot;
+    segment->id = fact->segment;
+    core->by_slot[slot] = segment;
+    segment->replayed = true;
+    return YOLK_OK;
+}
+
+static enum yolk_status replay_committed(struct master_core *core, const struct master_fact *fact)
+{
+    struct wire_view key = wire_view_of(fact->key, fact->key_size);
+    if (key.size == 0 || key.size > MAX_KEY_SIZE || fact->place_count > MASTER_MAX_REPLICAS)
+        return YOLK_ERR_INVALID;
+    uint64_t hash = base_hash64(key.data, key.size);
+    struct master_object *object = master_object_find(core, key, hash);
+    if (object != NULL && (object->put != NULL || object->size != fact->size))
+        return YOLK_ERR_EXISTS;
+    if (object == NULL) {
+        object = master_object_create(core, key, hash, fact->size);
+        if (object == NULL)
+            return YOLK_ERR_NO_MEMORY;
+        core->committed++;
+    }
+    for (uint32_t i = 0; i < fact->place_count; i++) {
+        struct master_segment *segment = master_segment_find(core, fact->places[i].segment);
+        if (segment == NULL || object->extent_count == MASTER_MAX_REPLICAS || fact->size == 0)
+            continue;
+        struct master_extent *extent =
+            master_extent_reserve(segment, fact->places[i].offset, fact->size, EXTENT_DEAD);
+        if (extent == NULL)
+            continue; /* said before */
+        master_extent_set_state(extent, EXTENT_LIVE);
+        extent->fact_state = FACT_PLACED_SENT; /* for all this core knows */
+        master_extent_attach(extent, object);
+        master_extent_use(extent);
+    }
+    return YOLK_OK;
+}
+
+enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns, const struct master_fact *fact)
+{
+    core->now = now_ns;
+    core->sink = NULL;
+    struct master_segment *segment;
+    struct master_object *object;
+    switch (fact->kind) {
+    case MASTER_FACT_MOUNTED:
+        return replay_mounted(core, fact);
+    case MASTER_FACT_UNMOUNTED:
+        segment = master_segment_find(core, fact->segment);
+        if (segment != NULL)
+            master_segment_go(core, segment);
+        return YOLK_OK;
+    case MASTER_FACT_COMMITTED:
+        return replay_committed(core, fact);
+    case MASTER_FACT_REMOVED:
+        object = master_object_find(core, wire_view_of(fact->key, fact->key_size),
+                                    base_hash64(fact->key, fact->key_size));
+        if (object != NULL && object->put == NULL)
+            master_object_drop(core, object, GHOST_NONE);
+        return YOLK_OK;
+    }
+    return YOLK_ERR_UNSUPPORTED;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hash.h"
+#include "base/mutation.h"
+#include "master/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct master_object *master_object_find(struct master_core *core, struct wire_view key, uint64_t hash)
+{
+    return (struct master_object *)master_index_find(core->index, hash, key.data, key.size);
+}
+
+struct master_object *master_object_create(struct master_core *core, struct wire_view key, uint64_t hash,
+                                           uint64_t size)
+{
+    if (master_index_count(core->index) >= core->config.max_objects)
+        return NULL;
+    struct master_object *object = calloc(1, sizeof *object + key.size);
+    if (object == NULL)
+        return NULL;
+    memcpy(object->key, key.data, key.size);
+    object->entry = (struct master_index_entry){hash, object->key, (uint32_t)key.size};
+    object->size = size;
+    object->serial = ++core->serial;
+    if (master_index_insert(core->index, &object->entry) != YOLK_OK) {
+        free(object);
+        return NULL;
+    }
+    return object;
+}
+
+static void emit_removed(struct master_core *core, const struct master_object *object)
+{
+    if (core->sink == NULL || core->sink->fact == NULL)
+        return;
+    struct master_fact fact = {.kind = MASTER_FACT_REMOVED,
+                               .size = object->size,
+                               .key = object->key,
+                               .key_size = object->entry.key_size};
+    core->sink->fact(core->sink->self, &fact);
+}
+
+void master_emit_committed(struct master_core *core, const struct master_object *object)
+{
+    if (core->sink == NULL || core->sink->fact == NULL)
+        return;
+    struct master_place places[MASTER_MAX_REPLICAS];
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        places[i] = (struct master_place){object->extents[i]->segment->id,
+                                          master_extent_offset(object->extents[i])};
+    struct master_fact fact = {.kind = MASTER_FACT_COMMITTED,
+                               .size = object->size,
+                               .key = object->key,
+                               .key_size = object->entry.key_size,
+                               .places = places,
+                               .place_count = object->extent_count};
+    core->sink->fact(core->sink->self, &fact);
+}
+
+void master_object_drop(struct master_core *core, struct master_object *object, int ghost)
+{
+    if (ghost != GHOST_NONE)
+        master_ghost_set(core, object->entry.hash, ghost);
+    if (object->put == NULL) {
+        core->committed--;
+        emit_removed(core, object);
+    } else {
+        core->processing--;
+        object->put->object = NULL;
+    }
+    master_index_remove(core->index, &object->entry);
+    while (object->extent_count > 0)
+        master_extent_drop(core, object->extents[object->extent_count - 1]);
+    free(object);
+}
+
+bool master_extent_readable(const struct master_extent *extent)
+{
+    const struct master_segment *segment = extent->segment;
+    return extent->state == EXTENT_LIVE && extent->epoch == segment->epoch &&
+           (segment->state == SEGMENT_OPEN || segment->state == SEGMENT_RECOVERING);
+}
+
+bool master_object_readable(const struct master_object *object)
+{
+    if (object->put != NULL)
+        return false;
+    if (object->size == 0)
+        return true;
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (master_extent_readable(object->extents[i]))
+            return true;
+    return false;
+}
+
+bool master_object_guarded(const struct master_object *object)
+{
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (object->extents[i]->refs > 0)
+            return true;
+    return false;
+}
+
+uint64_t master_extent_size(const struct master_extent *extent)
+{
+    return master_alloc_size(extent->segment->alloc, extent->handle);
+}
+
+uint64_t master_extent_offset(const struct master_extent *extent)
+{
+    return master_alloc_offset(extent->segment->alloc, extent->handle);
+}
+
+static uint64_t *bytes_of(struct master_segment *segment, enum master_extent_state state)
+{
+    switch (state) {
+    case EXTENT_OPEN:
+        return &segment->open_bytes;
+    case EXTENT_LIVE:
+        return &segment->live_bytes;
+    default:
+        return &segment->dead_bytes;
+    }
+}
+
+/* `extent` was handed to the allocator as the owner of `handle` beforehand. */
+static void extent_init(struct master_extent *extent, struct master_segment *segment, uint32_t handle,
+                        enum master_extent_state state)
+{
+    base_list_init(&extent->order);
+    base_list_init(&extent->fact);
+    extent->segment = segment;
+    extent->handle = handle;
+    extent->epoch = segment->epoch;
+    extent->state = (uint8_t)state;
+    *bytes_of(segment, state) += master_extent_size(extent);
+    segment->live_count += state == EXTENT_LIVE;
+}
+
+struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
+                                         enum master_extent_state state)
+{
+    struct master_extent *extent = calloc(1, sizeof *extent);
+    if (extent == NULL)
+        return NULL;
+    uint32_t handle = master_alloc_take(segment->alloc, size, extent);
+    if (handle == MASTER_ALLOC_NONE) {
+        free(extent);
+        return NULL;
+    }
+    extent_init(extent, segment, handle, state);
+    return extent;
+}
+
+struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset, uint64_t size,
+                                            enum master_extent_state state)
+{
+    struct master_extent *extent = calloc(1, sizeof *extent);
+    if (extent == NULL)
+        return NULL;
+    uint32_t handle = master_alloc_reserve(segment->alloc, offset, size, extent);
+    if (handle == MASTER_ALLOC_NONE) {
+        free(extent);
+        return NULL;
+    }
+    extent_init(extent, segment, handle, state);
+    return extent;
+}
+
+void master_extent_set_state(struct master_extent *extent, enum master_extent_state state)
+{
+    uint64_t size = master_extent_size(extent);
+    *bytes_of(extent->segment, extent->state) -= size;
+    *bytes_of(extent->segment, state) += size;
+    extent->segment->live_count -= extent->state == EXTENT_LIVE;
+    extent->segment->live_count += state == EXTENT_LIVE;
+    extent->state = (uint8_t)state;
+}
+
+void master_extent_attach(struct master_extent *extent, struct master_object *object)
+{
+    extent->object = object;
+    object->extents[object->extent_count++] = extent;
+}
+
+static void leave_order(struct master_extent *extent)
+{
+    if (extent->list == IN_PROBED)
+        extent->segment->probed_bytes -= master_extent_size(extent);
+    base_list_remove(&extent->order);
+    extent->list = IN_NO_LIST;
+}
+
+/* Recently used. Guarded extents stand in no list at all: eviction then never meets them. */
+void master_extent_use(struct master_extent *extent)
+{
+    leave_order(extent);
+    if (extent->state != EXTENT_LIVE || extent->refs > 0)
+        return;
+    base_list_push_front(&extent->segment->lru, &extent->order);
+    extent->list = IN_LRU;
+}
+
+void master_extent_probed(struct master_extent *extent, uint64_t until)
+{
+    leave_order(extent);
+    extent->probe_until = until;
+    extent->segment->probed_bytes += master_extent_size(extent);
+    base_list_push_back(&extent->segment->probed, &extent->order);
+    extent->list = IN_PROBED;
+}
+
+void master_extent_ref(struct master_extent *extent)
+{
+    extent->refs++;
+    leave_order(extent);
+}
+
+void master_extent_unref(struct master_core *core, struct master_extent *extent)
+{
+    extent->refs--;
+    if (extent->refs > 0)
+        return;
+    if (extent->state == EXTENT_LIVE)
+        master_extent_use(extent);
+    else
+        master_extent_settle(core, extent);
+}
+
+void master_extent_drop(struct master_core *core, struct master_extent *extent)
+{
+    struct master_object *object = extent->object;
+    if (object != NULL) {
+        uint32_t i = 0;
+        while (object->extents[i] != extent)
+            i++;
+        object->extents[i] = object->extents[--object->extent_count];
+        extent->object = NULL;
+    }
+    leave_order(extent);
+    master_extent_set_state(extent, EXTENT_DEAD);
+    if (extent->fact_state == FACT_PLACED_QUEUED) {
+        /* The owner never heard of it. */
+        base_list_remove(&extent->fact);
+        extent->fact_state = FACT_NONE;
+    } else if (extent->fact_state == FACT_PLACED_SENT) {
+        base_list_push_back(&extent->segment->queue, &extent->fact);
+        extent->fact_state = FACT_FREED_QUEUED;
+        master_facts_dirty(extent->segment);
+    }
+    master_extent_settle(core, extent);
+}
+
+void master_extent_writer_done(struct master_core *core, struct master_extent *extent)
+{
+    struct master_put *put = extent->put;
+    if (put == NULL)
+        return;
+    for (uint32_t i = 0; i < put->extent_count; i++)
+        if (put->extents[i] == extent)
+            put->extents[i] = put->extents[--put->extent_count];
+    put->op->session->pending_bytes -= master_extent_size(extent);
+    extent->put = NULL;
+    master_extent_settle(core, extent);
+}
+
+void master_extent_settle(struct master_core *core, struct master_extent *extent)
+{
+    (void)core;
+    struct master_segment *segment = extent->segment;
+    if (extent->state != EXTENT_DEAD || extent->refs > 0)
+        return;
+    bool forgotten = segment->state == SEGMENT_GONE; /* nobody allocates there again */
+    if (extent->put != NULL && !forgotten) {
+        if (!mutated(MUT_REUSE_UNDER_WRITER))
+            return;
+    }
+    if (extent->fact_state != FACT_NONE && !forgotten) {
+        if (!extent->awaits_ack)
+            segment->ack_bytes += master_extent_size(extent);
+        extent->awaits_ack = true;
+        return;
+    }
+    if (extent->awaits_ack)
+        segment->ack_bytes -= master_extent_size(extent);
+    if (extent->put != NULL) {
+        struct master_put *put = extent->put;
+        for (uint32_t i = 0; i < put->extent_count; i++)
+            if (put->extents[i] == extent)
+                put->extents[i] = put->extents[--put->extent_count];
+        put->op->session->pending_bytes -= master_extent_size(extent);
+    }
+    base_list_remove(&extent->fact);
+    segment->dead_bytes -= master_extent_size(extent);
+    master_alloc_release(segment->alloc, extent->handle);
+    free(extent);
+}
+
+/* A missing key is told apart by what was remembered last in its place: good enough for a counter. */
+void master_ghost_set(struct master_core *core, uint64_t hash, int reason)
+{
+    core->ghosts[hash % MASTER_GHOSTS] = (hash & ~3ull) | (uint64_t)reason;
+}
+
+int master_ghost_get(const struct master_core *core, uint64_t hash)
+{
+    uint64_t ghost = core->ghosts[hash % MASTER_GHOSTS];
+    return (ghost & ~3ull) == (hash & ~3ull) ? (int)(ghost & 3) : GHOST_NONE;
+}

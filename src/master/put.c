@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts: space for a key, then END makes it visible or REVOKE gives it back. A put is named by (session, op, key). */
+#include "base/hash.h"
+#include "master/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct master_put *put_find(struct master_op *op, struct wire_view key, uint64_t hash)
+{
+    /* Later messages name the keys in the order of the first one. */
+    struct base_list *start = op->put_cursor == &op->puts ? op->puts.next : op->put_cursor;
+    if (start == &op->puts)
+        return NULL;
+    struct base_list *node = start;
+    do {
+        if (node != &op->puts) {
+            struct master_put *put = BASE_CONTAINER(node, struct master_put, op_link);
+            if (put->hash == hash && put->key_size == key.size && memcmp(put->key, key.data, key.size) == 0) {
+                op->put_cursor = node->next;
+                return put;
+            }
+        }
+        node = node->next;
+    } while (node != start);
+    return NULL;
+}
+
+void master_put_free(struct master_core *core, struct master_put *put)
+{
+    (void)core;
+    if (put->op->put_cursor == &put->op_link)
+        put->op->put_cursor = put->op_link.next;
+    base_list_remove(&put->op_link);
+    base_list_remove(&put->time_link);
+    free(put);
+}
+
+static void writer_done(struct master_core *core, struct master_put *put)
+{
+    while (put->extent_count > 0)
+        master_extent_writer_done(core, put->extents[put->extent_count - 1]);
+}
+
+void master_put_expire(struct master_core *core, struct master_put *put)
+{
+    if (put->state != PUT_OPEN)
+        return;
+    put->state = PUT_EXPIRED;
+    if (put->object != NULL)
+        master_object_drop(core, put->object, GHOST_EXPIRED);
+    put->deadline = core->now;
+    base_list_remove(&put->time_link);
+    if (put->extent_count > 0)
+        base_list_push_front(&core->expired_puts, &put->time_link);
+}
+
+void master_put_cancel(struct master_core *core, struct master_put *put)
+{
+    if (put->state == PUT_OPEN) {
+        put->state = PUT_REVOKED;
+        if (put->object != NULL)
+            master_object_drop(core, put->object, GHOST_NONE);
+    }
+    base_list_remove(&put->time_link);
+    writer_done(core, put);
+}
+
+static void push_expired(struct master_core *core, struct master_put *put)
+{
+    struct wire_view key = wire_view_of(put->key, put->key_size);
+    struct wire_put_expired msg = {.op = put->op->op};
+    base_buf_clear(&core->list[2]);
+    if (wire_keys_build(&core->list[2], &key, 1) != YOLK_OK)
+        return;
+    msg.keys = wire_view_buf(&core->list[2]);
+    master_send(core, put->op->session->connection, 0, WIRE_PUT_EXPIRED, &msg);
+}
+
+void master_puts_tick(struct master_core *core)
+{
+    struct base_list *node;
+    while ((node = base_list_first(&core->open_puts)) != NULL) {
+        struct master_put *put = BASE_CONTAINER(node, struct master_put, time_link);
+        if (put->deadline > core->now)
+            break;
+        core->stats.put_timeouts++;
+        master_put_expire(core, put);
+    }
+    for (uint32_t n = 0; n < core->config.step; n++) {
+        node = base_list_first(&core->expired_puts);
+        if (node == NULL)
+            break;
+        struct master_put *put = BASE_CONTAINER(node, struct master_put, time_link);
+        if (put->deadline > core->now)
+            break;
+        /* Asked again until the client answers; a zombie's space waits for the fence instead. */
+        put->deadline = core->now + master_ms(core->config.resend_ms);
+        base_list_remove(node);
+        if (put->extent_count == 0)
+            continue;
+        base_list_push_back(&core->expired_puts, node);
+        if (put->op->session->connected && !put->op->session->zombie)
+            push_expired(core, put);
+    }
+}
+
+static struct wire_result answer_again(struct master_core *core, struct master_put *put)
+{
+    struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])), .size = put->size};
+    if (put->state != PUT_OPEN) {
+        result.status = put->state == PUT_COMMITTED ? YOLK_ERR_EXISTS
+                        : put->state == PUT_REVOKED ? YOLK_ERR_CANCELED
+                                                    : YOLK_ERR_TIMEOUT;
+        return result;
+    }
+    for (uint32_t i = 0; i < put->extent_count; i++) {
+        struct master_extent *extent = put->extents[i];
+        struct master_segment *segment = extent->segment;
+        struct wire_replica replica = {segment->id, master_extent_offset(extent)};
+        uint8_t ticket[WIRE_TICKET_SIZE];
+        master_ticket(segment->ticket_key, segment->id, replica.offset, put->size, put->op->session->id,
+                      put->op->op, ticket);
+        result.status = wire_replica_append(&core->list[1], &replica);
+        if (result.status == YOLK_OK)
+            result.status = wire_ticket_append(&core->list[2], ticket);
+        if (result.status != YOLK_OK)
+            return result;
+        result.replica_count++;
+    }
+    return result;
+}
+
+static bool may_pend(const struct master_core *core, const struct master_session *session, uint64_t size)
+{
+    uint64_t limit = core->config.max_pending_bytes ? core->config.max_pending_bytes : core->open_capacity / 2;
+    return session->pending_bytes == 0 || session->pending_bytes + size <= limit;
+}
+
+/* Space on `want` segments, or on as many as there are; none leaves the put without extents. */
+static void take_space(struct master_core *core, struct master_put *put, uint32_t want)
+{
+    while (put->extent_count < want && may_pend(core, put->op->session, put->size)) {
+        struct master_extent *extent = master_place(core, put->size, put->extents, put->extent_count);
+        if (extent == NULL)
+            return;
+        extent->put = put;
+        master_extent_attach(extent, put->object);
+        put->extents[put->extent_count++] = extent;
+        put->op->session->pending_bytes += master_extent_size(extent);
+    }
+}
+
+static enum yolk_status start_one(struct master_core *core, struct master_op *op, struct wire_view key,
+                                  uint64_t hash, uint64_t size, uint32_t want, struct master_put **out)
+{
+    if (key.size == 0 || key.size > MAX_KEY_SIZE)
+        return YOLK_ERR_INVALID;
+    if (size > MAX_OBJECT_SIZE)
+        return YOLK_ERR_TOO_LARGE;
+    struct master_object *old = master_object_find(core, key, hash);
+    if (old != NULL && (old->put != NULL || master_object_readable(old)))
+        return YOLK_ERR_EXISTS;
+    struct master_put *put = calloc(1, sizeof *put + key.size);
+    if (put == NULL)
+        return YOLK_ERR_NO_MEMORY;
+    if (old != NULL) /* only remembered of a lost segment: overtaken now */
+        master_object_drop(core, old, GHOST_NONE);
+    struct master_object *object = master_object_create(core, key, hash, size);
+    if (object == NULL) {
+        free(put);
+        return YOLK_ERR_LIMIT;
+    }
+    core->processing++;
+    object->put = put;
+    memcpy(put->key, key.data, key.size);
+    put->key_size = (uint32_t)key.size;
+    put->hash = hash;
+    put->size = size;
+    put->op = op;
+    put->object = object;
+    put->state = PUT_OPEN;
+    put->deadline = core->now + master_ms(core->config.put_timeout_ms);
+    base_list_init(&put->time_link);
+    base_list_push_back(&op->puts, &put->op_link);
+    if (size > 0)
+        take_space(core, put, want);
+    if (size > 0 && put->extent_count == 0) {
+        master_put_cancel(core, put);
+        master_put_free(core, put);
+        return YOLK_ERR_NO_SPACE;
+    }
+    base_list_push_back(&core->open_puts, &put->time_link);
+    core->stats.put_short += size > 0 && put->extent_count < want;
+    *out = put;
+    return YOLK_OK;
+}
+
+static struct wire_result put_one(struct master_core *core, struct master_op *op, struct wire_view key,
+                                  uint64_t size, uint32_t want)
+{
+    uint64_t hash = base_hash64(key.data, key.size);
+    struct master_put *put = put_find(op, key, hash);
+    if (put == NULL) {
+        struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])), .size = size};
+        result.status = start_one(core, op, key, hash, size, want, &put);
+        core->stats.put_exists += result.status == YOLK_ERR_EXISTS;
+        core->stats.put_no_space += result.status == YOLK_ERR_NO_SPACE;
+        if (result.status != YOLK_OK)
+            return result;
+        core->stats.put_starts++;
+    }
+    if (put->size != size) {
+        struct wire_result result = {.status = YOLK_ERR_INVALID};
+        return result; /* another message under the same name, or the key twice in one */
+    }
+    return answer_again(core, put);
+}
+
+void master_put_start(struct master_core *core, const struct wire_put_start *msg)
+{
+    struct wire_keys keys;
+    struct wire_view key;
+    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK || msg->request.op == 0 ||
+        wire_u64s_count(msg->sizes) != keys.count) {
+        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID, "bad key list, sizes or operation");
+        return;
+    }
+    struct master_session *session = master_session_enter(core, &msg->request, WIRE_PUT_START_REPLY);
+    if (session == NULL)
+        return;
+    struct master_op *op = master_op_get(core, session, msg->request.op);
+    if (op == NULL) {
+        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_LIMIT, "too many operations");
+        return;
+    }
+    uint32_t want = msg->replica_num == 0 ? 1 : msg->replica_num;
+    want = want > MASTER_MAX_REPLICAS ? MASTER_MAX_REPLICAS : want;
+    for (int i = 0; i < 3; i++)
+        base_buf_clear(&core->list[i]);
+    enum yolk_status status = YOLK_OK;
+    op->put_cursor = &op->puts;
+    for (uint32_t i = 0; status == YOLK_OK && wire_keys_next(&keys, &key); i++) {
+        struct wire_result result = put_one(core, op, key, wire_u64s_at(msg->sizes, i), want);
+        status = wire_result_append(&core->list[0], &result);
+    }
+    op->put_cursor = &op->puts;
+    master_op_reap(core, op);
+    struct wire_put_start_reply reply = {.status = status,
+                                         .results = wire_view_buf(&core->list[0]),
+                                         .replicas = wire_view_buf(&core->list[1]),
+                                         .tickets = wire_view_buf(&core->list[2])};
+    master_reply(core, WIRE_PUT_START_REPLY, &reply);
+}
+
+static enum yolk_status commit(struct master_core *core, struct master_put *put)
+{
+    struct master_object *object = put->object;
+    /* A segment that was lost meanwhile has not got the bytes for certain. */
+    for (uint32_t i = object->extent_count; i-- > 0;) {
+        struct master_extent *extent = object->extents[i];
+        if (extent->epoch != extent->segment->epoch || extent->segment->owner == NULL)
+            master_extent_drop(core, extent);
+    }
+    if (object->size > 0 && object->extent_count == 0) {
+        put->state = PUT_EXPIRED;
+        master_object_drop(core, object, GHOST_EXPIRED);
+        writer_done(core, put);
+        return YOLK_ERR_STALE;
+    }
+    put->state = PUT_COMMITTED;
+    put->object = NULL;
+    object->put = NULL;
+    core->processing--;
+    core->committed++;
+    core->stats.put_ends++;
+    for (uint32_t i = 0; i < object->extent_count; i++) {
+        struct master_extent *extent = object->extents[i];
+        master_extent_set_state(extent, EXTENT_LIVE);
+        master_extent_use(extent);
+        master_fact_placed(extent);
+    }
+    writer_done(core, put);
+    master_emit_committed(core, object);
+    return YOLK_OK;
+}
+
+static enum yolk_status end_one(struct master_core *core, struct master_put *put)
+{
+    if (put == NULL || put->state == PUT_REVOKED)
+        return YOLK_ERR_NOT_FOUND;
+    if (put->state == PUT_COMMITTED)
+        return YOLK_OK;
+    base_list_remove(&put->time_link);
+    if (put->state == PUT_OPEN)
+        return commit(core, put);
+    writer_done(core, put); /* too late, but quiet */
+    return YOLK_ERR_TIMEOUT;
+}
+
+static enum yolk_status revoke_one(struct master_core *core, struct master_put *put)
+{
+    if (put == NULL)
+        return YOLK_ERR_NOT_FOUND;
+    if (put->state == PUT_COMMITTED)
+        return YOLK_ERR_EXISTS;
+    core->stats.put_revokes += put->state != PUT_REVOKED;
+    master_put_cancel(core, put);
+    put->state = PUT_REVOKED;
+    return YOLK_OK;
+}
+
+static void finish(struct master_core *core, const struct wire_keys_request *msg, uint16_t reply_kind,
+                   enum yolk_status (*one)(struct master_core *core, struct master_put *put))
+{
+    struct wire_keys keys;
+    struct wire_view key;
+    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK) {
+        master_reply_status(core, reply_kind, YOLK_ERR_INVALID, "bad key list");
+        return;
+    }
+    struct master_session *session = master_session_enter(core, &msg->request, reply_kind);
+    if (session == NULL)
+        return;
+    struct master_op *op = master_op_find(core, session, msg->request.op);
+    if (op != NULL)
+        op->put_cursor = &op->puts;
+    struct base_buf *results = &core->list[0];
+    base_buf_clear(results);
+    enum yolk_status status = YOLK_OK;
+    while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
+        struct master_put *put =
+            op == NULL ? NULL : put_find(op, key, base_hash64(key.data, key.size));
+        status = wire_i32s_append(results, one(core, put));
+    }
+    struct wire_results_reply reply = {.status = status, .results = wire_view_buf(results)};
+    master_reply(core, reply_kind, &reply);
+}
+
+void master_put_end(struct master_core *core, const struct wire_keys_request *msg)
+{
+    finish(core, msg, WIRE_PUT_END_REPLY, end_one);
+}
+
+void master_put_revoke(struct master_core *core, const struct wire_keys_request *msg)
+{
+    finish(core, msg, WIRE_PUT_REVOKE_REPLY, revoke_one);
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments: mount, loss, unmount, and when a recovered one may take new objects. */
+#include "master/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct master_segment *master_segment_find(const struct master_core *core, uint64_t id)
+{
+    uint64_t slot = id >> 32;
+    if (slot >= MAX_SEGMENTS)
+        return NULL;
+    struct master_segment *segment = core->by_slot[slot];
+    return segment != NULL && segment->id == id ? segment : NULL;
+}
+
+/* Random generations: a restarted master must not give an id that an earlier one gave. */
+static void new_id(struct master_core *core, struct master_segment *segment)
+{
+    uint64_t old = segment->id;
+    do
+        segment->id = (uint64_t)segment->slot << 32 | (uint32_t)(master_random(core) >> 32);
+    while ((uint32_t)segment->id == 0 || segment->id == old || segment->id == segment->prior_id);
+}
+
+struct master_segment *master_segment_create(struct master_core *core, uint64_t size, uint64_t prior_id)
+{
+    uint32_t slot = 0;
+    while (slot < core->config.max_segments && core->by_slot[slot] != NULL)
+        slot++;
+    if (slot == core->config.max_segments)
+        return NULL;
+    struct master_segment *segment = calloc(1, sizeof *segment);
+    if (segment == NULL)
+        return NULL;
+    if (master_alloc_create(size, &segment->alloc) != YOLK_OK) {
+        free(segment);
+        return NULL;
+    }
+    segment->size = size;
+    segment->slot = slot;
+    segment->prior_id = prior_id;
+    segment->dirty_head = &core->dirty;
+    segment->state = SEGMENT_LOST;
+    segment->lost_at = core->now;
+    base_list_init(&segment->dirty_link);
+    base_list_init(&segment->lru);
+    base_list_init(&segment->probed);
+    base_list_init(&segment->queue);
+    base_list_init(&segment->freed);
+    base_list_init(&segment->batches);
+    base_list_init(&segment->fences);
+    new_id(core, segment);
+    core->by_slot[slot] = segment;
+    core->segment_count++;
+    base_list_push_back(&core->segments, &segment->link);
+    return segment;
+}
+
+static void drop_fences(struct master_segment *segment)
+{
+    struct base_list *node;
+    while ((node = base_list_pop_front(&segment->fences)) != NULL)
+        free(BASE_CONTAINER(node, struct master_fence, link));
+}
+
+void master_segment_destroy(struct master_core *core, struct master_segment *segment)
+{
+    master_facts_restart(segment);
+    drop_fences(segment);
+    base_list_remove(&segment->link);
+    base_list_remove(&segment->dirty_link);
+    core->by_slot[segment->slot] = NULL;
+    core->segment_count--;
+    master_alloc_destroy(segment->alloc);
+    free(segment->session_facts);
+    free(segment->waits);
+    free(segment->endpoints);
+    free(segment->name);
+    free(segment);
+}
+
+static void set_state(struct master_core *core, struct master_segment *segment, enum master_segment_state state)
+{
+    if (segment->state == SEGMENT_OPEN)
+        core->open_capacity -= segment->size;
+    if (state == SEGMENT_OPEN)
+        core->open_capacity += segment->size;
+    segment->state = state;
+}
+
+void master_segment_lose(struct master_core *core, struct master_segment *segment)
+{
+    if (segment->unmount_pending) {
+        master_segment_go(core, segment);
+        return;
+    }
+    set_state(core, segment, SEGMENT_LOST);
+    segment->owner = NULL;
+    segment->lost_at = core->now;
+    segment->sweeping = false;
+}
+
+void master_segment_go(struct master_core *core, struct master_segment *segment)
+{
+    if (segment->state == SEGMENT_GONE)
+        return;
+    set_state(core, segment, SEGMENT_GONE);
+    segment->owner = NULL;
+    segment->epoch++;
+    segment->sweeping = true;
+    segment->sweep_at = 0;
+    master_facts_restart(segment);
+    drop_fences(segment);
+    if (core->sink != NULL && core->sink->fact != NULL) {
+        struct master_fact fact = {.kind = MASTER_FACT_UNMOUNTED, .segment = segment->id};
+        core->sink->fact(core->sink->self, &fact);
+    }
+    /* Its memory is not given out again, so nothing has to be known of its writers. */
+    BASE_LIST_FOREACH_SAFE(node, &core->zombies) {
+        struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
+        master_session_fenced(core, session, segment);
+    }
+}
+
+static char *copy_text(struct wire_view view)
+{
+    char *text = malloc(view.size + 1);
+    if (text == NULL)
+        return NULL;
+    if (view.size > 0)
+        memcpy(text, view.data, view.size);
+    text[view.size] = 0;
+    return text;
+}
+
+/* The segment which this memory was before, as far as this master knows. */
+static struct master_segment *find_prior(struct master_core *core, const struct master_session *session,
+                                         const struct wire_segment_mount *msg)
+{
+    struct master_segment *segment = msg->generation == 0 ? NULL : master_segment_find(core, msg->generation);
+    if (segment == NULL || segment->state == SEGMENT_GONE || segment->size != msg->size ||
+        segment->unmount_pending)
+        return NULL;
+    if (segment->replayed)
+        return segment;
+    if (memcmp(msg->prior_master, core->instance, WIRE_ID_SIZE) != 0 ||
+        memcmp(segment->client_id, session->client_id, WIRE_ID_SIZE) != 0)
+        return NULL;
+    return segment;
+}
+
+static struct master_segment *find_repeated(struct master_core *core, const struct master_session *session,
+                                            const struct wire_segment_mount *msg)
+{
+    BASE_LIST_FOREACH(node, &core->segments) {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (segment->owner == session && segment->mount_op == msg->request.op &&
+            segment->mount_prior == msg->generation && segment->size == msg->size &&
+            strlen(segment->name) == msg->name.size &&
+            (msg->name.size == 0 || memcmp(segment->name, msg->name.data, msg->name.size) == 0))
+            return segment;
+    }
+    return NULL;
+}
+
+/* Which sessions of before have to come back or be fenced. */
+static bool set_waits(struct master_core *core, struct master_segment *segment,
+                      const struct wire_segment_mount *msg)
+{
+    uint32_t count = wire_u64s_count(msg->old_sessions);
+    free(segment->waits);
+    segment->waits = NULL;
+    segment->wait_count = 0;
+    if (count == 0)
+        return true;
+    segment->waits = calloc(count, sizeof *segment->waits);
+    if (segment->waits == NULL)
+        return false;
+    segment->wait_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t id = wire_u64s_at(msg->old_sessions, i);
+        /* One that this master knows, alive or not, has its guards and writers recorded here. */
+        segment->waits[i] =
+            (struct master_wait){.session = id, .registered = master_session_find(core, id) != NULL};
+    }
+    return true;
+}
+
+static void answer_mount(struct master_core *core, enum yolk_status status, uint64_t segment, const char *text)
+{
+    struct wire_segment_mount_reply reply = {
+        .status = status, .segment = segment, .text = wire_view_text(text)};
+    master_reply(core, WIRE_SEGMENT_MOUNT_REPLY, &reply);
+}
+
+static const char *bad_mount(const struct master_core *core, const struct wire_segment_mount *msg)
+{
+    if (msg->size < MASTER_ALLOC_UNIT || msg->size > MAX_SEGMENT_SIZE || msg->size % MASTER_ALLOC_UNIT != 0)
+        return "size is not a multiple of 64 or out of range";
+    if (msg->name.size > MAX_NAME_SIZE || msg->endpoints.size > MAX_ENDPOINTS)
+        return "name or endpoints too long";
+    if (wire_u64s_count(msg->old_sessions) > core->config.max_sessions * 2)
+        return "too many old sessions";
+    return NULL;
+}
+
+/* Everything that can fail is done; from here the segment belongs to `session` under a new id. */
+static void adopt(struct master_core *core, struct master_segment *segment, struct master_session *session,
+                  const struct wire_segment_mount *msg, bool known)
+{
+    if (known) {
+        segment->prior_id = segment->id;
+        segment->epoch++;
+        new_id(core, segment);
+    }
+    set_state(core, segment, SEGMENT_RECOVERING);
+    segment->owner = session;
+    segment->mount_op = msg->request.op;
+    segment->mount_prior = msg->generation;
+    segment->mounted_at = core->now;
+    segment->replayed = false;
+    segment->sweeping = false;
+    segment->offers_done = msg->mirror_count == 0;
+    memcpy(segment->client_id, session->client_id, WIRE_ID_SIZE);
+    memcpy(segment->ticket_key, msg->ticket_key, sizeof segment->ticket_key);
+    master_facts_restart(segment);
+    BASE_LIST_FOREACH(node, &segment->fences)
+        BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
+    BASE_LIST_FOREACH(node, &core->sessions)
+        master_fact_session_to(segment, BASE_CONTAINER(node, struct master_session, link)->id,
+                               WIRE_FACT_SESSION_OPEN);
+    master_facts_dirty(segment);
+}
+
+void master_segment_mount(struct master_core *core, const struct wire_segment_mount *msg)
+{
+    struct master_session *session = master_session_enter(core, &msg->request, WIRE_SEGMENT_MOUNT_REPLY);
+    if (session == NULL)
+        return;
+    const char *bad = bad_mount(core, msg);
+    if (bad != NULL) {
+        answer_mount(core, YOLK_ERR_INVALID, 0, bad);
+        return;
+    }
+    struct master_segment *segment = find_repeated(core, session, msg);
+    if (segment != NULL) {
+        answer_mount(core, YOLK_OK, segment->id, "");
+        return;
+    }
+    segment = find_prior(core, session, msg);
+    bool known = segment != NULL;
+    if (!known) {
+        segment = master_segment_create(core, msg->size, msg->generation);
+        if (segment == NULL) {
+            answer_mount(core, YOLK_ERR_LIMIT, 0, "too many segments");
+            return;
+        }
+    }
+    char *endpoints = copy_text(msg->endpoints), *name = copy_text(msg->name);
+    if (endpoints == NULL || name == NULL || !set_waits(core, segment, msg)) {
+        free(endpoints);
+        free(name);
+        if (!known)
+            master_segment_destroy(core, segment);
+        answer_mount(core, YOLK_ERR_NO_MEMORY, 0, "");
+        return;
+    }
+    free(segment->endpoints);
+    free(segment->name);
+    segment->endpoints = endpoints;
+    segment->name = name;
+    adopt(core, segment, session, msg, known);
+    BASE_LIST_FOREACH_SAFE(node, &core->sessions) {
+        struct master_session *holder = BASE_CONTAINER(node, struct master_session, link);
+        if (msg->generation != 0 && master_held_apply(core, holder, segment, msg->generation) != YOLK_OK)
+            master_session_expire(core, holder);
+    }
+    if (core->sink->fact != NULL) {
+        struct master_fact fact = {.kind = MASTER_FACT_MOUNTED,
+                                   .segment = segment->id,
+                                   .size = segment->size,
+                                   .key = segment->name,
+                                   .key_size = strlen(segment->name)};
+        core->sink->fact(core->sink->self, &fact);
+    }
+    answer_mount(core, YOLK_OK, segment->id, "");
+    if (segment->offers_done)
+        segment->sweeping = known;
+    segment->sweep_at = 0;
+    master_segment_try_open(core, segment);
+}
+
+void master_segment_try_open(struct master_core *core, struct master_segment *segment)
+{
+    if (segment->state != SEGMENT_RECOVERING || !segment->offers_done)
+        return;
+    uint64_t ttl = core->config.guard_ttl_ms + core->config.guard_margin_ms;
+    if (ttl < core->config.session_ttl_ms)
+        ttl = core->config.session_ttl_ms;
+    bool ttl_over = core->now - segment->mounted_at >= master_ms(ttl);
+    bool ready = true;
+    for (uint32_t i = 0; i < segment->wait_count; i++) {
+        struct master_wait *wait = &segment->waits[i];
+        if (wait->registered || (wait->fenced && ttl_over))
+            continue;
+        ready = false;
+        if (ttl_over && !wait->fenced)
+            master_fence_add(core, segment, wait->session);
+    }
+    if (!ready)
+        return;
+    set_state(core, segment, SEGMENT_OPEN);
+    free(segment->waits);
+    segment->waits = NULL;
+    segment->wait_count = 0;
+}
+
+/* Drops what the last mount did not confirm, or everything of a segment that is gone. */
+static bool sweep(struct master_core *core, struct master_segment *segment, uint32_t budget)
+{
+    while (budget-- > 0) {
+        uint32_t handle = master_alloc_seek(segment->alloc, segment->sweep_at);
+        if (handle == MASTER_ALLOC_NONE) {
+            segment->sweeping = false;
+            return false;
+        }
+        struct master_extent *extent = master_alloc_owner(segment->alloc, handle);
+        segment->sweep_at = master_extent_offset(extent) + master_extent_size(extent);
+        if (extent->state == EXTENT_DEAD)
+            master_extent_settle(core, extent);
+        else if (extent->epoch != segment->epoch) {
+            struct master_object *object = extent->object;
+            if (object->put == NULL && object->extent_count == 1)
+                master_object_drop(core, object, GHOST_EXPIRED);
+            else
+                master_extent_drop(core, extent);
+        }
+    }
+    return true;
+}
+
+static void answer_unmount(struct master_core *core, struct master_segment *segment, enum yolk_status status)
+{
+    struct wire_status_reply reply = {.status = status};
+    if (segment->unmount_pending)
+        master_send(core, segment->unmount_connection, segment->unmount_request,
+                    WIRE_SEGMENT_UNMOUNT_REPLY, &reply);
+    segment->unmount_pending = false;
+}
+
+bool master_segment_tick(struct master_core *core, struct master_segment *segment)
+{
+    bool more = segment->sweeping && sweep(core, segment, core->config.step);
+    if (segment->state == SEGMENT_GONE) {
+        bool empty = master_alloc_used_count(segment->alloc) == 0;
+        if (empty)
+            answer_unmount(core, segment, YOLK_OK);
+        else if (!segment->sweeping && segment->unmount_pending && core->now >= segment->unmount_deadline)
+            answer_unmount(core, segment, YOLK_ERR_BUSY);
+        if (empty)
+            master_segment_destroy(core, segment);
+        return more && !empty;
+    }
+    if (segment->state == SEGMENT_LOST) {
+        if (core->now - segment->lost_at >= master_ms(core->config.lost_keep_ms))
+            master_segment_go(core, segment);
+        return false;
+    }
+    master_segment_try_open(core, segment);
+    more |= master_evict_background(core, segment, core->config.step);
+    master_facts_resend(core, segment, false);
+    master_fence_push(core, segment, false);
+    return more;
+}
+
+void master_segment_unmount(struct master_core *core, const struct wire_segment_unmount *msg)
+{
+    struct master_session *session = master_session_enter(core, &msg->request, WIRE_SEGMENT_UNMOUNT_REPLY);
+    if (session == NULL)
+        return;
+    struct master_segment *segment = master_segment_find(core, msg->segment);
+    if (segment == NULL) {
+        master_reply_status(core, WIRE_SEGMENT_UNMOUNT_REPLY, YOLK_OK, "not mounted any more");
+        return;
+    }
+    if (memcmp(segment->client_id, session->client_id, WIRE_ID_SIZE) != 0) {
+        master_reply_status(core, WIRE_SEGMENT_UNMOUNT_REPLY, YOLK_ERR_ACCESS, "not its owner");
+        return;
+    }
+    uint64_t grace = msg->grace_ms > 3600000 ? 3600000 : msg->grace_ms;
+    segment->unmount_pending = true;
+    segment->unmount_connection = core->connection;
+    segment->unmount_request = core->request_id;
+    segment->unmount_deadline = core->now + master_ms(grace);
+    master_segment_go(core, segment);
+}
+
+void master_segment_info(struct master_core *core, const struct wire_segment_info *msg)
+{
+    if (master_session_enter(core, &msg->request, WIRE_SEGMENT_INFO_REPLY) == NULL)
+        return;
+    struct master_segment *segment = master_segment_find(core, msg->segment);
+    struct wire_segment_info_reply reply = {.status = YOLK_ERR_NOT_FOUND, .segment = msg->segment};
+    if (segment != NULL && segment->owner != NULL) {
+        reply.status = YOLK_OK;
+        reply.size = segment->size;
+        reply.generation = segment->id & UINT32_MAX;
+        reply.endpoints = wire_view_text(segment->endpoints);
+        reply.owner_session = segment->owner->id;
+    }
+    master_reply(core, WIRE_SEGMENT_INFO_REPLY, &reply);
+}

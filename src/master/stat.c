@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "master/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct master_stat_row master_stat_rows[] = {
+#define X(name, metric, help) {#name, metric, help, offsetof(struct master_stats, name), false},
+    MASTER_GAUGES(X)
+#undef X
+#define X(name, metric, help) {#name, metric, help, offsetof(struct master_stats, name), true},
+        MASTER_COUNTERS(X)
+#undef X
+};
+const size_t master_stat_row_count = sizeof master_stat_rows / sizeof master_stat_rows[0];
+
+void master_core_stats(const struct master_core *core, struct master_stats *stats)
+{
+    *stats = core->stats;
+    stats->sessions = core->session_count;
+    stats->zombies = core->zombie_count;
+    stats->segments = core->segment_count;
+    stats->objects = core->committed;
+    stats->objects_open = core->processing;
+    stats->guards = core->guard_count;
+    stats->ops = core->op_count;
+    BASE_LIST_FOREACH(node, &core->segments) {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
+        stats->segments_open += segment->state == SEGMENT_OPEN;
+        stats->segments_lost += lost;
+        stats->capacity_bytes += lost ? 0 : segment->size;
+        *(lost ? &stats->lost_bytes : &stats->live_bytes) += segment->live_bytes;
+        stats->objects_lost += lost ? segment->live_count : 0;
+        stats->open_bytes += segment->open_bytes;
+        stats->limbo_bytes += segment->dead_bytes;
+        stats->extents += master_alloc_used_count(segment->alloc);
+    }
+}
+
+struct counting {
+    struct master_stats *stats;
+    uint64_t listed_extents;
+    const char *broken;
+};
+
+static void count_object(void *self, struct master_index_entry *entry)
+{
+    struct counting *counting = self;
+    const struct master_object *object = (const struct master_object *)entry;
+    if (object->put != NULL)
+        counting->stats->objects_open++;
+    else
+        counting->stats->objects++;
+    counting->listed_extents += object->extent_count;
+    if (object->put != NULL && (object->put->object != object || object->put->state != PUT_OPEN))
+        counting->broken = "a key being written has no open put";
+    if (object->put == NULL && object->size > 0 && object->extent_count == 0)
+        counting->broken = "a committed key has no place";
+    for (uint32_t i = 0; i < object->extent_count; i++) {
+        const struct master_extent *extent = object->extents[i];
+        enum master_extent_state want = object->put != NULL ? EXTENT_OPEN : EXTENT_LIVE;
+        if (extent->object != object || extent->state != want)
+            counting->broken = "an object and its extent disagree";
+    }
+}
+
+static void count_segment(const struct master_segment *segment, struct master_stats *stats)
+{
+    bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
+    stats->segments++;
+    stats->segments_open += segment->state == SEGMENT_OPEN;
+    stats->segments_lost += lost;
+    stats->capacity_bytes += lost ? 0 : segment->size;
+    for (uint32_t h = master_alloc_next(segment->alloc, MASTER_ALLOC_NONE); h != MASTER_ALLOC_NONE;
+         h = master_alloc_next(segment->alloc, h)) {
+        const struct master_extent *extent = master_alloc_owner(segment->alloc, h);
+        uint64_t size = master_alloc_size(segment->alloc, h);
+        stats->extents++;
+        if (extent->state == EXTENT_OPEN)
+            stats->open_bytes += size;
+        else if (extent->state == EXTENT_DEAD)
+            stats->limbo_bytes += size;
+        else
+            *(lost ? &stats->lost_bytes : &stats->live_bytes) += size;
+        stats->objects_lost += lost && extent->state == EXTENT_LIVE;
+    }
+}
+
+static void count_sessions(const struct base_list *list, struct master_stats *stats, uint64_t *gauge)
+{
+    BASE_LIST_FOREACH(node, list) {
+        const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
+        (*gauge)++;
+        BASE_LIST_FOREACH(link, &session->ops) {
+            stats->ops++;
+            stats->guards += BASE_CONTAINER(link, struct master_op, session_link)->item_count;
+        }
+    }
+}
+
+static struct counting count_all(const struct master_core *core, struct master_stats *stats)
+{
+    struct counting counting = {.stats = stats};
+    uint64_t cursor = 0;
+    while (master_index_walk(core->index, &cursor, count_object, &counting)) {
+    }
+    BASE_LIST_FOREACH(node, &core->segments)
+        count_segment(BASE_CONTAINER(node, struct master_segment, link), stats);
+    count_sessions(&core->sessions, stats, &stats->sessions);
+    count_sessions(&core->zombies, stats, &stats->zombies);
+    return counting;
+}
+
+uint32_t master_core_recount(const struct master_core *core, struct master_stats *counted)
+{
+    struct master_stats running;
+    uint32_t differences = 0;
+    memset(counted, 0, sizeof *counted);
+    (void)count_all(core, counted);
+    master_core_stats(core, &running);
+    for (size_t i = 0; i < master_stat_row_count; i++) {
+        const struct master_stat_row *row = &master_stat_rows[i];
+        uint64_t a, b;
+        if (row->counter)
+            continue;
+        memcpy(&a, (const char *)&running + row->offset, sizeof a);
+        memcpy(&b, (const char *)counted + row->offset, sizeof b);
+        differences += a != b;
+    }
+    return differences;
+}
+
+static const char *check_extent(const struct master_extent *extent, const struct master_segment *segment,
+                                uint32_t handle)
+{
+    if (extent->segment != segment || extent->handle != handle)
+        return "an extent is not where it says";
+    if ((extent->state == EXTENT_DEAD) != (extent->object == NULL))
+        return "a dead extent belongs to an object, or a live one to none";
+    if (extent->refs > 0 && extent->list != IN_NO_LIST)
+        return "a guarded extent can be evicted";
+    if (extent->state == EXTENT_LIVE && extent->refs == 0 && extent->list == IN_NO_LIST)
+        return "an unguarded extent cannot be evicted";
+    if (extent->state == EXTENT_LIVE && extent->put != NULL)
+        return "a live extent has a writer";
+    if (extent->state == EXTENT_DEAD && extent->refs == 0 && extent->put == NULL &&
+        extent->fact_state == FACT_NONE)
+        return "an extent is stuck in limbo";
+    return NULL;
+}
+
+static const char *check_segment(const struct master_segment *segment)
+{
+    const char *broken = master_alloc_check(segment->alloc);
+    uint64_t probed = 0;
+    for (uint32_t h = master_alloc_next(segment->alloc, MASTER_ALLOC_NONE);
+         broken == NULL && h != MASTER_ALLOC_NONE; h = master_alloc_next(segment->alloc, h)) {
+        const struct master_extent *extent = master_alloc_owner(segment->alloc, h);
+        broken = check_extent(extent, segment, h);
+        probed += extent->list == IN_PROBED ? master_alloc_size(segment->alloc, h) : 0;
+    }
+    if (broken == NULL && probed != segment->probed_bytes)
+        broken = "probed bytes differ";
+    if (broken == NULL && segment->live_bytes + segment->open_bytes + segment->dead_bytes +
+                                  master_alloc_free_bytes(segment->alloc) !=
+                              master_alloc_capacity(segment->alloc))
+        broken = "bytes of a segment do not add up";
+    return broken;
+}
+
+const char *master_core_check(const struct master_core *core)
+{
+    struct master_stats counted = {0};
+    struct counting counting = count_all(core, &counted);
+    const char *broken = counting.broken;
+    BASE_LIST_FOREACH(node, &core->segments)
+        if (broken == NULL)
+            broken = check_segment(BASE_CONTAINER(node, struct master_segment, link));
+    BASE_LIST_FOREACH(node, &core->sessions) {
+        const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
+        uint64_t pending = 0;
+        BASE_LIST_FOREACH(link, &session->ops) {
+            const struct master_op *op = BASE_CONTAINER(link, struct master_op, session_link);
+            BASE_LIST_FOREACH(item, &op->puts) {
+                const struct master_put *put = BASE_CONTAINER(item, struct master_put, op_link);
+                for (uint32_t i = 0; i < put->extent_count; i++)
+                    pending += master_extent_size(put->extents[i]);
+            }
+        }
+        if (broken == NULL && pending != session->pending_bytes)
+            broken = "pending bytes of a session differ";
+    }
+    return broken;
+}
+
+void master_stat(struct master_core *core, const struct wire_stat *msg)
+{
+    struct master_stats stats, counted;
+    struct wire_stat_reply reply = {.status = YOLK_OK};
+    master_core_stats(core, &stats);
+    if (msg->recount) {
+        reply.differences = master_core_recount(core, &counted);
+        reply.differences += master_core_check(core) != NULL;
+    }
+    base_buf_clear(&core->list[0]);
+    for (size_t i = 0; i < master_stat_row_count && reply.status == YOLK_OK; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&stats + master_stat_rows[i].offset, sizeof value);
+        reply.status = base_buf_printf(&core->list[0], "%s %llu\n", master_stat_rows[i].name,
+                                       (unsigned long long)value);
+    }
+    reply.text = wire_view_buf(&core->list[0]);
+    master_reply(core, WIRE_STAT_REPLY, &reply);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state behind core.h, shared by the files of this room only.
+ *
+ * An extent lives OPEN (being written) -> LIVE (committed, belongs to an object) -> DEAD (given up; waits for
+ * its guards, its writer and the owner's acknowledgement of `freed`; then it is free space).
+ */
+#ifndef YOLK_MASTER_STATE_H
+#define YOLK_MASTER_STATE_H
+
+#include "base/buf.h"
+#include "base/limits.h"
+#include "base/list.h"
+#include "master/alloc.h"
+#include "master/core.h"
+#include "master/index.h"
+#include "wire/msg.h"
+
+#define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
+#define MASTER_NEVER UINT64_MAX
+
+struct master_put;
+struct master_segment;
+struct master_session;
+
+enum master_extent_state { EXTENT_OPEN = 1, EXTENT_LIVE, EXTENT_DEAD };
+enum master_extent_fact { FACT_NONE, FACT_PLACED_QUEUED, FACT_PLACED_SENT, FACT_FREED_QUEUED, FACT_FREED_SENT };
+enum master_extent_list { IN_NO_LIST, IN_LRU, IN_PROBED };
+
+struct master_object {
+    struct master_index_entry entry; /* first: the index knows only this */
+    uint64_t serial;
+    uint64_t size;
+    uint64_t lease_until; /* nominal lease */
+    struct master_put *put; /* NULL once committed */
+    struct master_extent *extents[MASTER_MAX_REPLICAS];
+    uint8_t extent_count;
+    uint8_t key[];
+};
+_Static_assert(sizeof(struct master_object) <= 128, "an object's record is to stay compact");
+
+struct master_extent {
+    struct base_list order; /* the segment's lru or probed list */
+    struct base_list fact;  /* the segment's queue, or its freed ones without an answer */
+    struct master_segment *segment;
+    struct master_object *object; /* NULL: nobody can find it any more (DEAD) */
+    struct master_put *put;       /* its writer, until that is known to be quiet */
+    union {
+        uint64_t probe_until; /* LIVE, in the probed list */
+        uint64_t freed_seq;   /* DEAD, freed fact sent */
+    };
+    uint32_t handle;
+    uint32_t refs;  /* guards and pins */
+    uint32_t epoch; /* the segment's when it was placed or confirmed */
+    uint8_t state, fact_state, list;
+    bool awaits_ack; /* counted in the segment's ack_bytes */
+};
+
+enum master_put_state { PUT_OPEN = 1, PUT_COMMITTED, PUT_REVOKED, PUT_EXPIRED };
+
+/* One key of one PUT_START. Stays until its op does, so that a repeated message gets the same answer. */
+struct master_put {
+    struct base_list op_link;
+    struct base_list time_link; /* core: open_puts or expired_puts */
+    struct master_op *op;
+    struct master_object *object; /* while OPEN */
+    struct master_extent *extents[MASTER_MAX_REPLICAS]; /* while the writer may write */
+    uint64_t deadline;
+    uint64_t size;
+    uint64_t hash;
+    uint32_t key_size;
+    uint8_t extent_count;
+    uint8_t state;
+    uint8_t key[];
+};
+
+struct master_op {
+    struct master_op *hash_next;
+    struct base_list session_link; /* ascending by op */
+    struct base_list ttl_link;     /* core: guards, by deadline */
+    struct master_session *session;
+    uint64_t op;
+    uint64_t deadline;
+    struct master_extent **items; /* one ref each */
+    uint32_t item_count, item_room;
+    bool pinned;
+    struct base_list puts;
+    struct base_list *put_cursor; /* keys come in the same order again */
+};
+
+/* A held record whose segment is not mounted yet. */
+struct master_held {
+    uint64_t segment, offset, size, op;
+};
+
+struct master_session {
+    struct master_session *hash_next;
+    struct base_list link; /* core: sessions or zombies */
+    uint64_t id;
+    uint8_t client_id[WIRE_ID_SIZE];
+    uint64_t generation;
+    uint64_t open_op;
+    uint64_t connection;
+    bool connected;
+    bool zombie;
+    uint64_t last_seen;
+    uint64_t floor;
+    uint64_t next_fence; /* a zombie looks again then what is to be fenced */
+    uint64_t pending_bytes; /* of extents it may still write */
+    struct base_list ops;
+    uint32_t op_count;
+    struct master_held *held;
+    uint32_t held_count;
+};
+
+/* A gone session which a segment's owner is to refuse from now on. */
+struct master_fence {
+    struct base_list link;
+    uint64_t session;
+    uint64_t next_send;
+};
+
+/* A session of an earlier master. */
+struct master_wait {
+    uint64_t session;
+    bool registered;
+    bool fenced;
+};
+
+struct master_batch {
+    struct base_list link;
+    uint64_t seq;
+    uint64_t sent_at;
+    size_t size;
+    uint8_t body[];
+};
+
+enum master_segment_state {
+    SEGMENT_RECOVERING = 1, /* readable; not yet for allocation */
+    SEGMENT_OPEN,
+    SEGMENT_LOST, /* owner gone; its keys are remembered */
+    SEGMENT_GONE, /* being forgotten */
+};
+
+struct master_segment {
+    struct base_list link; /* core: segments */
+    struct base_list dirty_link; /* core: dirty, has facts to push */
+    struct base_list *dirty_head;
+    uint64_t id;
+    uint64_t prior_id; /* of the same memory at its last mount, 0 if it had none */
+    uint64_t size;
+    uint32_t slot;
+    uint32_t epoch; /* grows with each mount */
+    enum master_segment_state state;
+    struct master_session *owner; /* NULL when LOST or GONE */
+    uint64_t mount_op, mount_prior;
+    uint8_t client_id[WIRE_ID_SIZE];
+    uint8_t ticket_key[32];
+    char *endpoints;
+    char *name;
+    struct master_alloc *alloc;
+    struct base_list lru;    /* front: most recently used */
+    struct base_list probed; /* front: lease ends first */
+    uint64_t probed_bytes;
+    uint64_t live_bytes, open_bytes, dead_bytes;
+    uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
+    uint64_t live_count;
+    struct base_list queue;  /* facts to send */
+    struct base_list freed;  /* freed facts sent, by seq */
+    struct base_list batches;
+    uint32_t batch_count;
+    uint64_t seq; /* of the last batch */
+    struct {
+        uint8_t kind;
+        uint64_t session;
+    } *session_facts;
+    uint32_t session_fact_count, session_fact_room;
+    struct base_list fences;
+    struct master_wait *waits;
+    uint32_t wait_count;
+    bool offers_done;
+    bool replayed;
+    bool sweeping;
+    uint64_t sweep_at; /* offset */
+    uint64_t mounted_at, lost_at;
+    bool evicting; /* between the watermarks, on the way down */
+    /* an UNMOUNT that waits */
+    bool unmount_pending;
+    uint64_t unmount_connection, unmount_request, unmount_deadline;
+};
+
+struct master_job { /* remove_all */
+    struct base_list link;
+    uint64_t connection, request_id, session, op;
+    uint64_t cursor, count, before_serial;
+    bool force;
+};
+
+#define MASTER_COLLECT_MAX 8192u
+struct master_collected {
+    struct master_object *objects[MASTER_COLLECT_MAX];
+    uint32_t count;
+};
+
+struct master_core {
+    struct master_config config;
+    uint8_t instance[WIRE_ID_SIZE];
+    uint64_t random; /* state */
+    uint64_t id_tag;
+    uint64_t now;
+    uint64_t last_call;
+    uint64_t serial;
+    const struct master_sink *sink; /* of the running call */
+    struct master_index *index;
+    uint64_t committed, processing;
+    struct base_list segments, dirty;
+    struct master_segment *by_slot[MAX_SEGMENTS];
+    uint32_t segment_count;
+    uint64_t open_capacity;
+    struct base_list sessions, zombies;
+    uint32_t session_count, zombie_count;
+    struct master_session *session_table[4096];
+    struct master_op **op_table;
+    uint64_t op_buckets, op_count, guard_count;
+    struct base_list guards;       /* ops with a TTL, by deadline */
+    struct base_list open_puts;    /* by deadline */
+    struct base_list expired_puts; /* by next push */
+    struct base_list jobs;
+    uint32_t job_count;
+    uint64_t *dead_foreign; /* sessions of earlier masters that are not to come back */
+    uint32_t dead_foreign_count;
+    uint64_t *ghosts;
+    struct master_collected *collected; /* one piece of a walk */
+    struct base_buf out, list[3];
+    struct master_stats stats; /* counters; the gauges are computed */
+    uint64_t connection; /* of the running request */
+    uint64_t request_id;
+};
+
+/* core.c */
+uint64_t master_random(struct master_core *core);
+void master_send(struct master_core *core, uint64_t connection, uint64_t request_id, uint16_t kind,
+                 const void *msg);
+/* Answers the running request. */
+void master_reply(struct master_core *core, uint16_t kind, const void *msg);
+void master_reply_status(struct master_core *core, uint16_t kind, enum yolk_status status, const char *text);
+
+static inline uint64_t master_ms(uint64_t ms)
+{
+    return ms * NS_PER_MS;
+}
+
+/* object.c: objects, extents and the rule for reuse */
+struct master_object *master_object_find(struct master_core *core, struct wire_view key, uint64_t hash);
+struct master_object *master_object_create(struct master_core *core, struct wire_view key, uint64_t hash,
+                                           uint64_t size);
+/* Hides it at once; its extents become DEAD. The object is gone afterwards. */
+void master_object_drop(struct master_core *core, struct master_object *object, int ghost);
+bool master_object_readable(const struct master_object *object);
+bool master_object_guarded(const struct master_object *object);
+bool master_extent_readable(const struct master_extent *extent);
+/* New extents, in free space or at a given place; NULL when there is none. */
+struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
+                                         enum master_extent_state state);
+struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset, uint64_t size,
+                                            enum master_extent_state state);
+void master_extent_probed(struct master_extent *extent, uint64_t until);
+uint64_t master_extent_size(const struct master_extent *extent);
+uint64_t master_extent_offset(const struct master_extent *extent);
+void master_extent_attach(struct master_extent *extent, struct master_object *object);
+void master_extent_set_state(struct master_extent *extent, enum master_extent_state state);
+/* Gives it up: out of its object and lists, DEAD. It may be free memory afterwards. */
+void master_extent_drop(struct master_core *core, struct master_extent *extent);
+void master_extent_ref(struct master_extent *extent);
+void master_extent_unref(struct master_core *core, struct master_extent *extent);
+void master_extent_writer_done(struct master_core *core, struct master_extent *extent);
+/* DEAD and nothing holds it: free space now. */
+void master_extent_settle(struct master_core *core, struct master_extent *extent);
+void master_extent_use(struct master_extent *extent);
+enum { GHOST_NONE, GHOST_EVICTED, GHOST_EXPIRED };
+void master_ghost_set(struct master_core *core, uint64_t hash, int reason);
+int master_ghost_get(const struct master_core *core, uint64_t hash);
+void master_emit_committed(struct master_core *core, const struct master_object *object);
+
+/* facts.c: pushes to the owners */
+void master_fact_placed(struct master_extent *extent);
+void master_fact_session_to(struct master_segment *segment, uint64_t session, uint8_t kind);
+void master_facts_dirty(struct master_segment *segment);
+void master_facts_flush(struct master_core *core);
+void master_fact_session(struct master_core *core, uint64_t session, uint8_t kind);
+void master_facts_push(struct master_core *core, struct master_segment *segment);
+void master_facts_restart(struct master_segment *segment); /* a new mount: all anew */
+void master_facts_resend(struct master_core *core, struct master_segment *segment, bool at_once);
+void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg);
+void master_fence_add(struct master_core *core, struct master_segment *segment, uint64_t session);
+void master_fence_push(struct master_core *core, struct master_segment *segment, bool at_once);
+void master_fenced(struct master_core *core, const struct wire_fence *msg);
+
+/* session.c */
+struct master_session *master_session_find(const struct master_core *core, uint64_t id);
+/* The live session of a request, with floor and done applied; or NULL after refusing it with `reply_kind`. */
+struct master_session *master_session_enter(struct master_core *core, const struct wire_request *request,
+                                            uint16_t reply_kind);
+void master_session_open(struct master_core *core, const struct wire_session_open *msg);
+void master_session_heartbeat(struct master_core *core, const struct wire_plain_request *msg);
+void master_session_close(struct master_core *core, const struct wire_plain_request *msg);
+void master_session_expire(struct master_core *core, struct master_session *session);
+/* The owner says that `session` can no longer write to `segment` (or the segment is gone). */
+void master_session_fenced(struct master_core *core, struct master_session *session,
+                           struct master_segment *segment);
+/* Its id is not to be taken up again by anybody. */
+void master_session_bury(struct master_core *core, uint64_t id);
+void master_session_reap(struct master_core *core, struct master_session *session);
+void master_sessions_tick(struct master_core *core);
+/* Puts the session's held records for a segment that is being mounted in place. */
+YOLK_MUST_USE enum yolk_status master_held_apply(struct master_core *core, struct master_session *session,
+                                                 struct master_segment *segment, uint64_t old_id);
+
+/* guard.c: operations, guards, get, exist, renew */
+struct master_op *master_op_find(const struct master_core *core, const struct master_session *session,
+                                 uint64_t op);
+struct master_op *master_op_get(struct master_core *core, struct master_session *session, uint64_t op);
+/* The client is done with it: guards end, unfinished puts are revoked. */
+void master_op_end(struct master_core *core, struct master_op *op);
+void master_op_drop_guard(struct master_core *core, struct master_op *op);
+/* Frees it when it holds nothing and its session cannot come back to it. */
+void master_op_reap(struct master_core *core, struct master_op *op);
+YOLK_MUST_USE enum yolk_status master_op_guard(struct master_core *core, struct master_op *op,
+                                               struct master_extent *extent);
+void master_guards_tick(struct master_core *core);
+void master_exist(struct master_core *core, const struct wire_keys_request *msg);
+void master_get_start(struct master_core *core, const struct wire_get_start *msg);
+void master_renew(struct master_core *core, const struct wire_renew *msg);
+
+/* put.c */
+void master_put_start(struct master_core *core, const struct wire_put_start *msg);
+void master_put_end(struct master_core *core, const struct wire_keys_request *msg);
+void master_put_revoke(struct master_core *core, const struct wire_keys_request *msg);
+/* Frees the key, not the space. */
+void master_put_expire(struct master_core *core, struct master_put *put);
+/* The client says that it does not write any more. */
+void master_put_cancel(struct master_core *core, struct master_put *put);
+void master_put_free(struct master_core *core, struct master_put *put);
+void master_puts_tick(struct master_core *core);
+
+/* place.c */
+/* An OPEN extent in some segment that none of `taken` is in; NULL when there is no room. */
+struct master_extent *master_place(struct master_core *core, uint64_t size,
+                                   struct master_extent *const *taken, uint32_t taken_count);
+/* evict.c */
+uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
+                      uint32_t budget);
+/* In small steps down from the watermark; true when there is more to do. */
+bool master_evict_background(struct master_core *core, struct master_segment *segment, uint32_t budget);
+void master_probe(struct master_core *core, struct master_extent *extent);
+
+/* segment.c */
+struct master_segment *master_segment_find(const struct master_core *core, uint64_t id);
+void master_segment_mount(struct master_core *core, const struct wire_segment_mount *msg);
+void master_segment_unmount(struct master_core *core, const struct wire_segment_unmount *msg);
+void master_segment_info(struct master_core *core, const struct wire_segment_info *msg);
+void master_segment_lose(struct master_core *core, struct master_segment *segment);
+void master_segment_go(struct master_core *core, struct master_segment *segment);
+void master_segment_try_open(struct master_core *core, struct master_segment *segment);
+/* True when it has more to do at once. May free the segment. */
+bool master_segment_tick(struct master_core *core, struct master_segment *segment);
+struct master_segment *master_segment_create(struct master_core *core, uint64_t size, uint64_t prior_id);
+void master_segment_destroy(struct master_core *core, struct master_segment *segment);
+
+/* mirror.c: what owners offer */
+void master_mirror_offer(struct master_core *core, const struct wire_mirror_offer *msg);
+
+/* list.c */
+void master_remove(struct master_core *core, const struct wire_remove *msg);
+void master_remove_all(struct master_core *core, const struct wire_remove_all *msg);
+void master_list(struct master_core *core, const struct wire_list *msg);
+bool master_jobs_tick(struct master_core *core);
+/* stat.c */
+void master_stat(struct master_core *core, const struct wire_stat *msg);
+
+/* ticket.c */
+void master_ticket(const uint8_t key[32], uint64_t segment, uint64_t offset, uint64_t size, uint64_t session,
+                   uint64_t op, uint8_t out[WIRE_TICKET_SIZE]);
+
+#endif
