@@ -240,7 +240,7 @@ static const char *find_conflict(struct parsed *parsed)
     return NULL;
 }
 
-static void default_options(struct replay_options *options)
+void replay_default_options(struct replay_options *options)
 {
     *options = (struct replay_options){
         .transport = "auto",
@@ -405,7 +405,7 @@ int cli_replay(int argc, char **argv)
 {
     struct parsed parsed = {0};
     int option;
-    default_options(&parsed.options);
+    replay_default_options(&parsed.options);
     optind = 1;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         if (option == OPTION_HELP) {
@@ -425,41 +425,4 @@ int cli_replay(int argc, char **argv)
     }
     struct replay_totals totals = {0};
     return replay_run(&parsed.options, &totals);
-}
-
-int cli_demo(int argc, char **argv)
-{
-    if (argc > 1) {
-        fprintf(stderr, "usage: yolk demo (takes no argument, not \"%s\")\n", argv[1]);
-        return 2;
-    }
-    struct replay_options options;
-    default_options(&options);
-    options.mode = REPLAY_EMBEDDED;
-    options.requests = 3000;
-    options.dram = (uint64_t)512 << 20;
-    options.block_size = 32 << 10;
-    printf(
-        "This program plays a language-model service with a KV cache. 3,000 chat requests arrive; "
-        "each\n"
-        "is a list of 32 KiB blocks, where equal beginnings mean equal prompts. For each, the "
-        "cache is\n"
-        "asked for the longest prefix that it holds, every byte read is checked, and what was "
-        "missing\n"
-        "is written. The cache is two memory segments of 256 MiB with an embedded master that "
-        "decides\n"
-        "what lies where and what has to go. It is smaller than the data, so it has to evict.\n\n");
-    fflush(stdout);
-    struct replay_totals totals = {0};
-    int result = replay_run(&options, &totals);
-    if (!result)
-        printf("\n%" PRIu64 " of %" PRIu64
-               " blocks did not have to be computed again, and every one of\n"
-               "their bytes was right. `yolk replay --synthetic --processes` does the same with "
-               "one process\n"
-               "for each role; kill any of them meanwhile (with --respawn) and see.\n",
-               totals.blocks_hit, totals.blocks_referenced);
-    else
-        printf("\nThe demo failed: see the lines above.\n");
-    return result;
 }

@@ -185,8 +185,11 @@ void replay_report(const struct replay_options *options, const struct trace *tra
 int replay_write_json(const struct replay_options *options, struct replay_totals *totals);
 
 /* replay.c */
+void replay_default_options(struct replay_options *options);
 int replay_run(struct replay_options *options, struct replay_totals *totals);
 int cli_replay(int argc, char **argv);
+
+/* demo.c */
 int cli_demo(int argc, char **argv);
 
 #endif

@@ -1,26 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/replay.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <yolk/store.h>
 
-/* The stores of one process that name the master "embedded" share one master core; each gives one
- * segment. */
+#include "platform/loop.h"
+#include "platform/random.h"
+#include "server/server.h"
+
+/* One process that is the whole cluster. With one node its store has the master's core inside, and
+ * no socket exists. Several nodes are several stores that share the core of a server thread. */
 struct replay_embedded {
     struct yolk_store *nodes[REPLAY_NODES_MAX];
     size_t node_count;
+    struct loop *loop;
+    struct server *server;
+    pthread_t thread;
+    bool started;
+    char address[NET_ADDRESS_TEXT_MAX];
 };
 
-static int open_node(struct replay_embedded *embedded, const struct replay_options *options,
-                     char *error, size_t error_size)
+static void *serve(void *argument)
+{
+    struct replay_embedded *embedded = argument;
+    if (loop_run(embedded->loop) != YOLK_OK)
+        fprintf(stderr, "yolk replay: the embedded master stopped: %s\n", yolk_last_error());
+    return NULL;
+}
+
+static enum yolk_status start_server(struct replay_embedded *embedded)
+{
+    struct loop_options loop_options = {0};
+    struct random random = random_real();
+    struct server_options options = {.seed = random_u64(&random)};
+    master_config_default(&options.config);
+    enum yolk_status status = net_address_parse("127.0.0.1:0", 0, &options.address);
+    if (status == YOLK_OK)
+        status = loop_create(&loop_options, &embedded->loop);
+    if (status == YOLK_OK)
+        status = server_create(embedded->loop, &options, &embedded->server);
+    if (status != YOLK_OK)
+        return status;
+    net_address_format(server_address(embedded->server), embedded->address,
+                       sizeof embedded->address);
+    if (pthread_create(&embedded->thread, NULL, serve, embedded))
+        return YOLK_ERR_SYSTEM;
+    embedded->started = true;
+    return YOLK_OK;
+}
+
+static enum yolk_status open_node(struct replay_embedded *embedded,
+                                  const struct replay_options *options)
 {
     struct yolk_store_options store_options;
     char name[32];
     snprintf(name, sizeof name, "node-%zu", embedded->node_count);
     yolk_store_options_init(&store_options);
-    store_options.master = "embedded";
+    store_options.master = options->nodes == 1 ? "embedded" : embedded->address;
     store_options.name = name;
     store_options.transport = options->transport;
     store_options.segment_size_bytes = options->dram / options->nodes;
@@ -28,13 +67,9 @@ static int open_node(struct replay_embedded *embedded, const struct replay_optio
     store_options.timeout_ms = options->timeout_ms;
     struct yolk_store *store = NULL;
     enum yolk_status status = yolk_store_open(&store_options, &store);
-    if (status != YOLK_OK) {
-        snprintf(error, error_size, "cannot open embedded %s: %s: %s", name, yolk_strerror(status),
-                 yolk_last_error());
-        return -1;
-    }
-    embedded->nodes[embedded->node_count++] = store;
-    return 0;
+    if (status == YOLK_OK)
+        embedded->nodes[embedded->node_count++] = store;
+    return status;
 }
 
 struct replay_embedded *replay_embedded_open(const struct replay_options *options, char *error,
@@ -43,12 +78,15 @@ struct replay_embedded *replay_embedded_open(const struct replay_options *option
     struct replay_embedded *embedded = calloc(1, sizeof *embedded);
     if (!embedded)
         return NULL;
-    while (embedded->node_count < options->nodes)
-        if (open_node(embedded, options, error, error_size)) {
-            replay_embedded_close(embedded);
-            return NULL;
-        }
-    return embedded;
+    enum yolk_status status = options->nodes > 1 ? start_server(embedded) : YOLK_OK;
+    while (status == YOLK_OK && embedded->node_count < options->nodes)
+        status = open_node(embedded, options);
+    if (status == YOLK_OK)
+        return embedded;
+    snprintf(error, error_size, "cannot start the embedded cluster: %s: %s", yolk_strerror(status),
+             yolk_last_error());
+    replay_embedded_close(embedded);
+    return NULL;
 }
 
 struct yolk_store *replay_embedded_store(const struct replay_embedded *embedded, size_t client)
@@ -63,5 +101,13 @@ void replay_embedded_close(struct replay_embedded *embedded)
     while (embedded->node_count)
         if (yolk_store_close(embedded->nodes[--embedded->node_count]) != YOLK_OK)
             fprintf(stderr, "yolk replay: close: %s\n", yolk_last_error());
+    if (embedded->started) {
+        loop_stop(embedded->loop);
+        pthread_join(embedded->thread, NULL);
+    }
+    if (embedded->server)
+        server_destroy(embedded->server);
+    if (embedded->loop)
+        loop_destroy(embedded->loop);
     free(embedded);
 }

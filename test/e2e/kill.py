@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A replay whose processes are killed and stopped: no wrong byte, it goes on by itself, and the master's books
+agree with a full recount afterwards."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness import Failure, check, check_equal, eventually, main, test, yolk_path
+
+REQUESTS = int(os.environ.get("YOLK_KILL_REQUESTS", "1500"))
+ROUNDS = int(os.environ.get("YOLK_KILL_ROUNDS", "2"))
+TIMEOUT_S = 180
+# Short, so that a stopped process outlives all of them within seconds.
+MASTER_FLAGS = (
+    "--session-ttl=1500ms",
+    "--heartbeat=200ms",
+    "--put-timeout=1s",
+    "--guard-ttl=1s",
+    "--lease-ttl=1s",
+)
+STOPPED_S = 4.0
+
+
+class Replay:
+    """`yolk replay --processes --respawn --hold` with its lines read as they come."""
+
+    def __init__(self, context, *args):
+        self.json_path = context.path("replay.json")
+        trace = ("--synthetic", "--requests", str(REQUESTS))
+        folder = os.environ.get("YOLK_TRACE_DIR")
+        if folder and os.path.exists(os.path.join(folder, "conversation_trace.jsonl")):
+            path = os.path.join(folder, "conversation_trace.jsonl")
+            trace = ("--trace", path, "--requests", str(REQUESTS))
+        command = [
+            yolk_path(), "replay", *trace, "--block-size", "16KiB", "--nodes", "2", "--dram",
+            "1GiB", "--processes", "--respawn", "--hold", "--report-every", "25", "--put-wait",
+            "5s", "--timeout", "8s", "--json", self.json_path, *args,
+        ]
+        for flag in MASTER_FLAGS:
+            command += ["--master-flag", flag]
+        self.args = command
+        self.popen = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.lines = []
+        self.pids = {}
+        self.progress = 0
+        self.master = None
+        self.done = False
+        self.ended = False
+        self.changed = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+        context.processes.append(self)
+
+    def _read(self):
+        for raw in self.popen.stdout:
+            line = raw.decode("utf-8", "replace").rstrip("\n")
+            with self.changed:
+                self.lines.append(line)
+                process = re.match(r"process (\S+) pid (\d+) ports (\d*)", line)
+                progress = re.match(r"progress (\d+) of", line)
+                if process:
+                    self.pids[process[1]] = int(process[2])
+                    if process[1] == "master":
+                        self.master = "127.0.0.1:" + process[3]
+                elif progress:
+                    self.progress = int(progress[1])
+                elif line == "done":
+                    self.done = True
+                self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def output(self):
+        lines = [line for line in self.lines if not line.startswith("progress")]
+        return f"progress {self.progress}\n" + "\n".join(lines)
+
+    def kill(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+
+    def wait(self, condition, text, timeout_s=TIMEOUT_S):
+        deadline = time.monotonic() + timeout_s
+        with self.changed:
+            while not condition():
+                left = deadline - time.monotonic()
+                if left <= 0 or self.ended:
+                    raise Failure(f"{text}: not reached")
+                self.changed.wait(left)
+
+    def wait_progress(self, requests):
+        self.wait(lambda: self.done or self.progress >= requests, f"progress {requests}")
+
+    def signal(self, role, number):
+        os.kill(self.pids[role], number)
+
+    def finish(self, context):
+        """Waits for the end, checks the result, and lets the cluster go."""
+        self.wait(lambda: self.done, "the end of the replay")
+        with open(self.json_path) as f:
+            result = json.load(f)
+        check_equal(result["wrong_bytes"], 0, "wrong_bytes")
+        check_equal(result["requests"], REQUESTS, "requests")
+
+        def agrees():
+            return context.run("stat", "--master", self.master, "--recount")[0] == 0
+
+        eventually(agrees, text="yolk stat --recount agrees")
+        self.popen.stdin.close()
+        check_equal(self.popen.wait(60), 0, "exit code of the replay")
+        return result
+
+
+def kill_in_turn(context, roles, *args):
+    """Each of the roles dies ROUNDS times, spread over the replay, each at a moment of its own."""
+    replay = Replay(context, *args)
+    total = len(roles) * ROUNDS
+    for i in range(total):
+        replay.wait_progress((i + 1) * REQUESTS // (total + 1))
+        if replay.done:
+            raise Failure("the replay was over before all kills")
+        role = roles[i % len(roles)]
+        before = replay.pids[role]
+        replay.signal(role, signal.SIGKILL)
+        replay.wait(lambda: replay.pids[role] != before, f"restart of {role}", 30)
+    result = replay.finish(context)
+    check_equal(result["restarts"], total, "restarts")
+    check(result["blocks_hit"] > 0, "there are hits")
+    return result
+
+
+@test("kill.node")
+def kill_node(context):
+    kill_in_turn(context, ["node-0", "node-1"])
+
+
+@test("kill.master")
+def kill_master(context):
+    result = kill_in_turn(context, ["master"])
+    # What lies in the nodes is served again after it: a cold cache would lose most of the hits.
+    check(result["hit_rate"] > 0.15, f"hit rate {result['hit_rate']} after the master's deaths")
+
+
+@test("kill.writer")
+def kill_writer(context):
+    kill_in_turn(context, ["writer-0"])
+
+
+@test("kill.reader")
+def kill_reader(context):
+    kill_in_turn(context, ["reader-0"])
+
+
+@test("kill.writer_tcp")
+def kill_writer_tcp(context):
+    kill_in_turn(context, ["writer-0", "reader-0"], "--transport", "tcp")
+
+
+def stop_in_turn(context, roles, *args):
+    """Each role stands still longer than every timeout, and then goes on as if nothing had been."""
+    replay = Replay(context, *args)
+    for i, role in enumerate(roles):
+        replay.wait_progress((i + 1) * REQUESTS // (len(roles) + 1))
+        if replay.done:
+            raise Failure("the replay was over before all stops")
+        replay.signal(role, signal.SIGSTOP)
+        try:
+            # Not a wait for something: the time itself is the fault.
+            select.select([], [], [], STOPPED_S)
+        finally:
+            replay.signal(role, signal.SIGCONT)
+    replay.finish(context)
+
+
+@test("kill.stopped_writer")
+def stopped_writer(context):
+    stop_in_turn(context, ["writer-0"] * ROUNDS, "--unordered", "--clients", "2")
+
+
+@test("kill.stopped_reader")
+def stopped_reader(context):
+    stop_in_turn(context, ["reader-0"] * ROUNDS, "--unordered", "--clients", "2")
+
+
+@test("kill.stopped_writer_tcp")
+def stopped_writer_tcp(context):
+    stop_in_turn(
+        context, ["writer-0", "reader-0"], "--unordered", "--clients", "2", "--transport", "tcp"
+    )
+
+
+@test("kill.small_memory")
+def small_memory(context):
+    """With eviction all the time, so that space is reused while its users die."""
+    kill_in_turn(
+        context, ["writer-0", "reader-0", "node-0", "master"], "--dram", "64MiB", "--unordered",
+        "--clients", "2",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
