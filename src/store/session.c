@@ -42,7 +42,9 @@ struct store_session {
 
     uint64_t session;  /* 0: none */
     uint64_t segment;  /* 0: not mounted */
-    uint64_t generation; /* of the client id, greater for each session opened */
+    uint64_t generation; /* of the client id: greater for each session begun, the same when one is
+                          * opened again (after a lost answer, or at another master) */
+    uint64_t mount_op;   /* names the mount, so that a repeated one is known as such; 0: none */
     uint8_t instance[16]; /* of the master the session is known to */
     int has_instance;
     uint8_t peer_instance[16]; /* of the master at the other end of the link */
@@ -89,6 +91,7 @@ enum yolk_status store_session_create(const struct store_session_options *option
     session->random = base_mix64(options->seed + 0x9e3779b97f4a7c15u);
     session->heartbeat_interval_ns = HEARTBEAT_DEFAULT_MS * NS_PER_MS;
     session->next_request = 1;
+    session->generation = 1;
     store_message_init(&session->message);
     *out = session;
     return YOLK_OK;
@@ -254,7 +257,8 @@ static void send_open(struct store_session *session, uint64_t now_ns)
         return;
     }
     memcpy(open.client_id, session->options.client_id, sizeof(open.client_id));
-    open.generation = ++session->generation;
+    open.generation = session->generation;
+    open.request.op = 1; /* any constant: with the generation it marks a repeated message */
     open.name = wire_view_text(session->options.name);
     open.held = wire_view_buf(&session->message.extra);
     send_step(session, now_ns, WIRE_SESSION_OPEN, &open);
@@ -267,7 +271,10 @@ static void send_mount(struct store_session *session, uint64_t now_ns)
     const struct store_mirror *mirror = session->options.mirror;
     memset(&mount, 0, sizeof(mount));
     session->state = STATE_MOUNTING;
+    if (session->mount_op == 0)
+        session->mount_op = store_holds_begin(session->options.holds);
     (void)begin_request(session, &mount.request, &stamp);
+    mount.request.op = session->mount_op;
     for (size_t i = 0; i < store_mirror_session_count(mirror); i++) {
         if (wire_u64s_append(&session->message.extra, store_mirror_session(mirror, i)) != YOLK_OK) {
             go_idle(session, now_ns);
@@ -361,6 +368,8 @@ static void opened(struct store_session *session, uint64_t now_ns)
 static void expire(struct store_session *session, uint64_t now_ns)
 {
     uint64_t lost = session->session;
+    session->generation++;
+    session->standing = 0;
     store_holds_set_session(session->options.holds, 0);
     session->session = 0;
     session->awaited = 0;
@@ -483,12 +492,6 @@ static void open_reply(struct store_session *session, uint64_t now_ns, const uin
         opened(session, now_ns);
 }
 
-static void mounted(struct store_session *session, uint64_t now_ns)
-{
-    memcpy(session->mount_instance, session->instance, 16);
-    opened(session, now_ns);
-}
-
 static void mount_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
                         size_t size)
 {
@@ -501,6 +504,9 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
         refuse(session, now_ns, reply.status, reply.text);
         return;
     }
+    store_holds_finish(session->options.holds, session->mount_op);
+    session->mount_op = 0;
+    memcpy(session->mount_instance, session->instance, 16);
     session->segment = reply.segment;
     store_mirror_mounted(session->options.mirror);
     struct store_session_output *output = queue(session, STORE_SESSION_MOUNTED);
@@ -510,7 +516,7 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
     if (store_mirror_count(session->options.mirror) > 0)
         send_offer(session, now_ns);
     else
-        mounted(session, now_ns);
+        opened(session, now_ns);
 }
 
 /* Removes what the master did not take: its space may be given to others from now on. */
@@ -550,7 +556,7 @@ static void offer_reply(struct store_session *session, uint64_t now_ns, const ui
     drop_rejected(session, reply.rejected);
     session->offer_from = session->offer_cursor;
     if (session->offer_last)
-        mounted(session, now_ns);
+        opened(session, now_ns);
     else
         send_offer(session, now_ns);
 }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store handle, shared by the files of its drivers. */
+#ifndef YOLK_STORE_INTERNAL_H
+#define YOLK_STORE_INTERNAL_H
+
+#include <sys/types.h>
+
+#include <yolk/store.h>
+
+#include "platform/thread.h"
+#include "store/mover.h"
+#include "store/session.h"
+
+/* FENCE of the master that the engine could not yet answer. */
+struct store_fence {
+    struct store_fence *next;
+    uint64_t segment;
+    uint64_t session;
+};
+
+/* What the control thread does for others. */
+struct store_control {
+    struct thread thread;
+    struct mutex lock; /* protects all below */
+    struct condition changed;
+    struct store_session *session;
+    struct store_fence *fences;
+    uint64_t fence_retry_ns;
+    uint64_t last_session;
+    int stop;
+    int failed_once; /* a try to open the session failed */
+    int unmounted;
+    int unmount_status;
+    int closed;
+    int connect_status;
+    char connect_text[512];
+};
+
+struct store_registration {
+    struct store_registration *next;
+    void *pointer;
+    size_t size;
+};
+
+struct yolk_store {
+    pid_t pid; /* of the process that may use it */
+    struct yolk_store_options options;
+    char *name;
+    char *host;
+    char *master;
+    uint8_t secret[WIRE_SECRET_MAX];
+    size_t secret_size;
+
+    struct store_embedded *embedded;
+    struct store_client *client;
+    struct store_holds *holds;
+    struct store_mirror *mirror;
+    struct store_segments *segments;
+    struct yolk_engine *engine;
+    struct yolk_memory memory; /* the segment */
+    int has_memory;
+    struct yolk_served *served;
+    uint8_t ticket_key[32];
+    struct store_tuning tuning;
+    struct store_control control;
+
+    struct mutex lock; /* protects all below */
+    struct condition idle;
+    uint32_t calls; /* in progress */
+    uint32_t pins; /* handles of get_buffer given out */
+    int closing;
+    struct store_registration *registrations;
+};
+
+/* control.c */
+YOLK_MUST_USE int store_control_start(struct yolk_store *store);
+/* Until the session is open, its opening was refused for good, or deadline_ns. */
+YOLK_MUST_USE int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns);
+YOLK_MUST_USE int store_control_unmount(struct yolk_store *store, uint64_t grace_ms,
+                                        uint64_t deadline_ns);
+/* Ends the session at the master (waits for its answer until deadline_ns), then the thread. */
+void store_control_stop(struct yolk_store *store, uint64_t deadline_ns);
+
+/* api.c: every public call is between these. */
+YOLK_MUST_USE int store_enter(struct yolk_store *store);
+void store_leave(struct yolk_store *store);
+
+/* One request made of a message struct, and its checked answer (the kind after it). decoded borrows
+ * reply. */
+YOLK_MUST_USE int store_ask(struct yolk_store *store, uint16_t kind, const void *message,
+                            const struct store_stamp *stamp, uint64_t deadline_ns,
+                            struct base_buf *reply, void *decoded);
+#endif

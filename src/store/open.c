@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a store: options, the parts in order, and the way back. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "platform/clock.h"
+#include "platform/random.h"
+#include "store/internal.h"
+#include "store/message.h"
+#include "transport/loop/loop.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
+enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
+enum { REPLICAS_LIMIT = 4 };
+
+void yolk_store_options_init(struct yolk_store_options *options)
+{
+    memset(options, 0, sizeof(*options));
+    options->struct_size = sizeof(*options);
+    options->put_wait_ms = PUT_WAIT_DEFAULT_MS;
+    options->timeout_ms = TIMEOUT_DEFAULT_MS;
+    options->drain_grace_ms = GRACE_DEFAULT_MS;
+    options->replica_num = 1;
+}
+
+static int is_embedded(const struct yolk_store_options *options)
+{
+    return strcmp(options->master, "embedded") == 0;
+}
+
+static int check_options(const struct yolk_store_options *options)
+{
+    if (options->struct_size != sizeof(*options))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store options are of %zu bytes, this library's are of %zu: call "
+                         "yolk_store_options_init, or rebuild",
+                         options->struct_size, sizeof(*options));
+    if (options->master == NULL || options->master[0] == '\0')
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option master is not set: give host:port or embedded");
+    const char *transport = options->transport == NULL ? "auto" : options->transport;
+    if (strcmp(transport, "auto") != 0 && strcmp(transport, "shm") != 0 &&
+        strcmp(transport, "tcp") != 0 && strcmp(transport, "loop") != 0)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option transport is \"%s\": must be auto, shm, tcp or loop",
+                         transport);
+    if (options->segment_size_bytes > MAX_SEGMENT_SIZE)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option segment_size_bytes is %llu, the largest is %llu",
+                         (unsigned long long)options->segment_size_bytes,
+                         (unsigned long long)MAX_SEGMENT_SIZE);
+    if (options->timeout_ms == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "store option timeout_ms is 0");
+    if (options->put_wait_ms > options->timeout_ms)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option put_wait_ms (%llu) is larger than timeout_ms (%llu)",
+                         (unsigned long long)options->put_wait_ms,
+                         (unsigned long long)options->timeout_ms);
+    if (options->replica_num == 0 || options->replica_num > REPLICAS_LIMIT)
+        return base_fail(YOLK_ERR_CONFIG, 0, "store option replica_num is %u: must be 1 to %d",
+                         options->replica_num, REPLICAS_LIMIT);
+    if (options->eviction_high_watermark_permille > 1000)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option eviction_high_watermark_permille is %llu: at most 1000",
+                         (unsigned long long)options->eviction_high_watermark_permille);
+    return YOLK_OK;
+}
+
+static int read_secret(struct yolk_store *store, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return base_fail(YOLK_ERR_CONFIG, errno, "cannot read the secret file %s", path);
+    char text[WIRE_SECRET_MAX + 1];
+    ssize_t size = read(fd, text, sizeof(text));
+    int error = errno;
+    close(fd);
+    if (size < 0)
+        return base_fail(YOLK_ERR_CONFIG, error, "cannot read the secret file %s", path);
+    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r'))
+        size--;
+    if (size == 0 || (size_t)size > sizeof(store->secret))
+        return base_fail(YOLK_ERR_CONFIG, 0, "the secret file %s must hold 1 to %u bytes", path,
+                         WIRE_SECRET_MAX);
+    memcpy(store->secret, text, (size_t)size);
+    store->secret_size = (size_t)size;
+    explicit_bzero(text, sizeof(text));
+    return YOLK_OK;
+}
+
+static int copy_options(struct yolk_store *store, const struct yolk_store_options *options)
+{
+    store->options = *options;
+    store->master = strdup(options->master);
+    if (options->name != NULL) {
+        store->name = strndup(options->name, MAX_NAME_SIZE);
+    } else {
+        char host[65] = "";
+        char name[128];
+        if (gethostname(host, sizeof(host) - 1) != 0)
+            host[0] = '\0';
+        snprintf(name, sizeof(name), "%s:%ld", host[0] != '\0' ? host : "localhost",
+                 (long)getpid());
+        store->name = strdup(name);
+    }
+    if (options->host != NULL)
+        store->host = strdup(options->host);
+    if (store->master == NULL || store->name == NULL ||
+        (options->host != NULL && store->host == NULL))
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
+    if (options->secret_file != NULL)
+        return read_secret(store, options->secret_file);
+    return YOLK_OK;
+}
+
+static int make_embedded(struct yolk_store *store)
+{
+    struct master_config config;
+    struct random random = random_real();
+    master_config_default(&config);
+    if (store->options.lease_ttl_ms != 0)
+        config.lease_ttl_ms = store->options.lease_ttl_ms;
+    if (store->options.eviction_high_watermark_permille != 0)
+        config.eviction_high_watermark_ratio =
+            (double)store->options.eviction_high_watermark_permille / 1000.0;
+    return store_embedded_create(&config, random_u64(&random), &store->embedded);
+}
+
+static int make_client(struct yolk_store *store)
+{
+    struct random random = random_real();
+    struct store_client_options options = {
+        .master = store->master,
+        .embedded = store->embedded,
+        .secret = store->secret,
+        .secret_size = store->secret_size,
+        .role = store->options.segment_size_bytes > 0 ? WIRE_ROLE_NODE : WIRE_ROLE_CLIENT,
+        .connect_timeout_ms = store->options.timeout_ms < CONNECT_TIMEOUT_MS
+                                  ? store->options.timeout_ms
+                                  : CONNECT_TIMEOUT_MS,
+    };
+    random_bytes(&random, options.instance, sizeof(options.instance));
+    return store_client_create(&options, &store->client);
+}
+
+/* A node that was not told its address takes the one it reaches the master from. */
+static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
+{
+    char text[300];
+    uint8_t instance[16];
+    if (store->host != NULL || store->embedded != NULL || store->options.segment_size_bytes == 0)
+        return YOLK_OK;
+    for (;;) {
+        int status = store_client_control_open(store->client, 0, instance);
+        if (status == YOLK_OK)
+            break;
+        uint64_t now = clock_real_now_ns();
+        if (now >= deadline_ns || status == YOLK_ERR_AUTH || status == YOLK_ERR_VERSION ||
+            status == YOLK_ERR_PROTOCOL)
+            return status;
+        usleep(RETRY_MS * 1000);
+    }
+    store_client_local_host(store->client, text, sizeof(text));
+    store_client_control_close(store->client);
+    size_t size = strlen(text);
+    char *from = text;
+    if (size > 2 && text[0] == '[' && text[size - 1] == ']') {
+        text[size - 1] = '\0';
+        from++;
+    }
+    if (from[0] == '\0')
+        return YOLK_OK; /* a Unix socket: the engine's default, this machine only */
+    store->host = strdup(from);
+    return store->host != NULL ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory");
+}
+
+static int make_engine(struct yolk_store *store)
+{
+    const struct yolk_transport_ops *all[] = {transport_loop_ops(), transport_shm_ops(),
+                                              transport_tcp_ops()};
+    const struct yolk_transport_ops *used[3];
+    struct yolk_engine_options options;
+    const char *only = store->options.transport == NULL ? "auto" : store->options.transport;
+
+    yolk_engine_options_init(&options);
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(only, "auto") == 0 || strcmp(only, all[i]->name) == 0)
+            used[options.transport_count++] = all[i];
+    options.transports = used;
+    options.transport.host = store->host;
+    options.transport.secret = store->secret_size > 0 ? store->secret : NULL;
+    options.transport.secret_size = store->secret_size;
+    return yolk_engine_create(&options, &store->engine);
+}
+
+static int make_segment(struct yolk_store *store)
+{
+    struct random random = random_real();
+    uint64_t wanted = store->options.segment_size_bytes;
+    if (wanted == 0)
+        return YOLK_OK;
+    int status = yolk_engine_memory_alloc(store->engine, wanted, &store->memory);
+    if (status == YOLK_ERR_UNSUPPORTED) {
+        /* No transport in use has memory of its own: any memory will do. */
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        uint64_t size = (wanted + page - 1) / page * page;
+        void *pointer = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (pointer == MAP_FAILED)
+            return base_fail(YOLK_ERR_NO_MEMORY, errno, "cannot map a segment of %llu bytes",
+                             (unsigned long long)size);
+        store->memory.pointer = pointer;
+        store->memory.size = size;
+    } else if (status != YOLK_OK) {
+        return base_fail_context(status, "no segment of %llu bytes", (unsigned long long)wanted);
+    } else {
+        store->has_memory = 1;
+    }
+    store->options.segment_size_bytes = store->memory.size;
+    random_bytes(&random, store->ticket_key, sizeof(store->ticket_key));
+    struct yolk_serve_options serve = {
+        .struct_size = sizeof(serve),
+        .memory = store->memory.pointer,
+        .size = store->memory.size,
+        .allocation = store->has_memory ? &store->memory : NULL,
+        .require_tickets = 1,
+    };
+    memcpy(serve.ticket_key, store->ticket_key, sizeof(serve.ticket_key));
+    return yolk_engine_serve(store->engine, &serve, &store->served);
+}
+
+static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
+{
+    int status = YOLK_OK;
+    store_tuning_init(&store->tuning);
+    if (is_embedded(&store->options))
+        status = make_embedded(store);
+    if (status == YOLK_OK)
+        status = make_client(store);
+    if (status == YOLK_OK)
+        status = store_holds_create(&store->holds);
+    if (status == YOLK_OK)
+        status = store_mirror_create(&store->mirror);
+    if (status == YOLK_OK)
+        status = derive_host(store, deadline_ns);
+    if (status == YOLK_OK)
+        status = make_engine(store);
+    if (status == YOLK_OK)
+        status = store_segments_create(store->engine, store->client, store->holds,
+                                       &store->segments);
+    if (status == YOLK_OK)
+        status = make_segment(store);
+    if (status == YOLK_OK)
+        status = store_control_start(store);
+    return status;
+}
+
+/* Ends whatever of the parts exists, in the reverse order. BUSY: memory is not quiet; all but the
+ * session stays as it is. */
+static int end_parts(struct yolk_store *store)
+{
+    store_control_stop(store, clock_after_ms(clock_real_now_ns(), CLOSE_TIMEOUT_MS));
+    store_segments_destroy(store->segments);
+    store->segments = NULL;
+    if (store->served != NULL)
+        yolk_engine_unserve(store->engine, store->served);
+    store->served = NULL;
+    if (store->has_memory)
+        yolk_engine_memory_free(store->engine, &store->memory);
+    else if (store->memory.pointer != NULL)
+        munmap(store->memory.pointer, store->memory.size);
+    store->has_memory = 0;
+    store->memory.pointer = NULL;
+    while (store->registrations != NULL) {
+        struct store_registration *registration = store->registrations;
+        int status = yolk_engine_unregister(store->engine, registration->pointer,
+                                            registration->size);
+        if (status == YOLK_ERR_BUSY)
+            return status;
+        store->registrations = registration->next;
+        free(registration);
+    }
+    if (store->engine != NULL) {
+        int status = yolk_engine_destroy(store->engine);
+        if (status != YOLK_OK)
+            return status;
+        store->engine = NULL;
+    }
+    store_client_destroy(store->client);
+    store_embedded_destroy(store->embedded);
+    store_mirror_destroy(store->mirror);
+    store_holds_destroy(store->holds);
+    explicit_bzero(store->secret, sizeof(store->secret));
+    explicit_bzero(store->ticket_key, sizeof(store->ticket_key));
+    condition_destroy(&store->idle);
+    mutex_destroy(&store->lock);
+    free(store->name);
+    free(store->host);
+    free(store->master);
+    free(store);
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_store_open(const struct yolk_store_options *options, struct yolk_store **out)
+{
+    if (options == NULL || out == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "yolk_store_open without options or result");
+    int status = check_options(options);
+    if (status != YOLK_OK)
+        return status;
+    struct yolk_store *store = calloc(1, sizeof(*store));
+    if (store == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
+    store->pid = getpid();
+    mutex_init(&store->lock);
+    condition_init(&store->idle);
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), options->timeout_ms);
+    status = copy_options(store, options);
+    if (status == YOLK_OK)
+        status = make_parts(store, deadline_ns);
+    if (status == YOLK_OK)
+        status = store_control_wait_open(store, deadline_ns);
+    if (status != YOLK_OK) {
+        char text[MAX_LAST_ERROR];
+        snprintf(text, sizeof(text), "%s", yolk_last_error());
+        /* Nothing was ever transferred, so nothing can be busy. */
+        (void)end_parts(store);
+        return base_fail(status, 0, "%s", text);
+    }
+    *out = store;
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_store_drain(struct yolk_store *store, uint64_t grace_ms)
+{
+    int status = store_enter(store);
+    if (status != YOLK_OK)
+        return status;
+    if (store->served != NULL) {
+        uint64_t now = clock_real_now_ns();
+        status = store_control_unmount(store, grace_ms,
+                                       clock_after_ms(now, grace_ms + CLOSE_TIMEOUT_MS));
+    }
+    store_leave(store);
+    return status;
+}
+
+/* Refuses new calls and waits for those in progress. */
+static int shut_the_door(struct yolk_store *store)
+{
+    int status = YOLK_OK;
+    mutex_lock(&store->lock);
+    if (store->closing)
+        status = base_fail(YOLK_ERR_CLOSED, 0, "the store is being closed already");
+    else if (store->pins > 0)
+        status = base_fail(YOLK_ERR_BUSY, 0, "%u buffers of yolk_store_get_buffer are not released",
+                           store->pins);
+    if (status == YOLK_OK) {
+        store->closing = 1;
+        while (store->calls > 0)
+            condition_wait(&store->idle, &store->lock);
+        /* A get_buffer that was in progress may have given out a handle meanwhile. */
+        if (store->pins > 0) {
+            store->closing = 0;
+            status = base_fail(YOLK_ERR_BUSY, 0,
+                               "%u buffers of yolk_store_get_buffer are not released", store->pins);
+        }
+    }
+    mutex_unlock(&store->lock);
+    return status;
+}
+
+enum yolk_status yolk_store_close(struct yolk_store *store)
+{
+    if (store == NULL)
+        return YOLK_OK;
+    if (store->pid != getpid())
+        return base_fail(YOLK_ERR_FORKED, 0, "the store was opened by another process");
+    int status = shut_the_door(store);
+    if (status != YOLK_OK)
+        return status;
+    if (store->served != NULL && store->embedded == NULL) {
+        /* A master that is gone cannot confirm: the segment goes all the same. */
+        uint64_t now = clock_real_now_ns();
+        uint64_t grace_ms = store->options.drain_grace_ms;
+        if (yolk_store_is_connected(store) &&
+            store_control_unmount(store, grace_ms,
+                                  clock_after_ms(now, grace_ms + CLOSE_TIMEOUT_MS)) != YOLK_OK)
+            base_error_clear();
+    }
+    status = end_parts(store);
+    if (status != YOLK_OK) {
+        mutex_lock(&store->lock);
+        store->closing = 0; /* so that close can be tried again; calls find no session */
+        mutex_unlock(&store->lock);
+    }
+    return status;
+}
+
+int yolk_store_is_connected(const struct yolk_store *store)
+{
+    if (store == NULL || store->pid != getpid() || store->holds == NULL)
+        return 0;
+    return store_holds_session(store->holds) != 0;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/segments.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "platform/clock.h"
+#include "platform/thread.h"
+#include "store/message.h"
+
+/* A segment whose transfers failed is tried last for so long. */
+#define SICK_NS (2 * NS_PER_S)
+
+struct entry {
+    struct entry *next;
+    uint64_t id;
+    uint64_t handle;
+    uint64_t session;
+    const void *base; /* of the map, NULL: none */
+    uint64_t map_size;
+    uint32_t maps;    /* users of the map */
+    int dropped;      /* closed when the last map is given back */
+    int near;         /* a transport of this machine served it */
+    uint64_t sick_until_ns;
+};
+
+struct store_segments {
+    struct yolk_engine *engine;
+    struct store_client *client;
+    struct store_holds *holds;
+    struct mutex lock; /* protects the list; held over no I/O but a first map */
+    struct entry *entries;
+    uint64_t own;
+};
+
+int store_segments_create(struct yolk_engine *engine, struct store_client *client,
+                          struct store_holds *holds, struct store_segments **out)
+{
+    struct store_segments *segments = calloc(1, sizeof(*segments));
+    if (segments == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the table of segments");
+    segments->engine = engine;
+    segments->client = client;
+    segments->holds = holds;
+    mutex_init(&segments->lock);
+    *out = segments;
+    return YOLK_OK;
+}
+
+static void close_entry(struct store_segments *segments, struct entry *entry)
+{
+    /* STALE means that it is closed already, which is what is wanted. */
+    if (yolk_engine_segment_close(segments->engine, entry->handle) != YOLK_OK)
+        entry->handle = 0;
+    free(entry);
+}
+
+void store_segments_destroy(struct store_segments *segments)
+{
+    if (segments == NULL)
+        return;
+    while (segments->entries != NULL) {
+        struct entry *entry = segments->entries;
+        segments->entries = entry->next;
+        close_entry(segments, entry);
+    }
+    mutex_destroy(&segments->lock);
+    free(segments);
+}
+
+static struct entry *find(struct store_segments *segments, uint64_t id, uint64_t session)
+{
+    for (struct entry *entry = segments->entries; entry != NULL; entry = entry->next)
+        if (entry->id == id && !entry->dropped && (session == 0 || entry->session == session))
+            return entry;
+    return NULL;
+}
+
+/* Asks the master where the segment is and opens it. */
+static int open_segment(struct store_segments *segments, uint64_t id, uint64_t session,
+                        uint64_t deadline_ns, uint64_t *handle)
+{
+    struct store_stamp stamp;
+    struct store_message message;
+    struct wire_segment_info_reply info;
+    struct base_buf reply;
+    uint16_t kind = 0;
+
+    store_message_init(&message);
+    base_buf_init(&reply, MAX_FRAME_BODY);
+    store_holds_stamp(segments->holds, &stamp);
+    struct wire_segment_info question = {
+        .request = store_message_request(&stamp, 0),
+        .segment = id,
+    };
+    int status = wire_encode(WIRE_SEGMENT_INFO, &question, &message.body);
+    if (status == YOLK_OK)
+        status = store_client_call(segments->client, WIRE_SEGMENT_INFO, message.body.data,
+                                   message.body.size, deadline_ns, &kind, &reply);
+    if (status == YOLK_OK)
+        status = store_message_refused(WIRE_SEGMENT_INFO_REPLY, kind, reply.data, reply.size);
+    if (status == YOLK_OK)
+        status = wire_decode(WIRE_SEGMENT_INFO_REPLY, reply.data, reply.size, &info);
+    /* An id that the master does not know (any more) names a mount that is over. */
+    if (status == YOLK_OK && info.status != YOLK_OK)
+        status = info.status == YOLK_ERR_NOT_FOUND ? YOLK_ERR_STALE : info.status;
+    if (status == YOLK_OK) {
+        char endpoints[MAX_ENDPOINTS + 1];
+        wire_view_copy_text(info.endpoints, endpoints, sizeof(endpoints));
+        struct yolk_segment_descriptor descriptor = {
+            .id = id,
+            .generation = info.generation,
+            .size = info.size,
+            .endpoints = endpoints,
+        };
+        status = yolk_engine_segment_open(segments->engine, &descriptor, session, handle);
+    }
+    base_buf_free(&reply);
+    store_message_free(&message);
+    return status;
+}
+
+int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t session,
+                       uint64_t deadline_ns, uint64_t *handle)
+{
+    mutex_lock(&segments->lock);
+    struct entry *entry = find(segments, id, session);
+    if (entry != NULL)
+        *handle = entry->handle;
+    mutex_unlock(&segments->lock);
+    if (entry != NULL)
+        return YOLK_OK;
+
+    struct entry *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a segment");
+    int status = open_segment(segments, id, session, deadline_ns, &made->handle);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
+    made->id = id;
+    made->session = session;
+    mutex_lock(&segments->lock);
+    entry = find(segments, id, session);
+    if (entry == NULL) {
+        made->next = segments->entries;
+        segments->entries = made;
+        entry = made;
+        made = NULL;
+    }
+    *handle = entry->handle;
+    mutex_unlock(&segments->lock);
+    if (made != NULL)
+        close_entry(segments, made); /* another thread was first */
+    return YOLK_OK;
+}
+
+int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t session,
+                       uint64_t deadline_ns, const void **base, uint64_t *size)
+{
+    uint64_t handle;
+    int status = store_segments_get(segments, id, session, deadline_ns, &handle);
+    if (status != YOLK_OK)
+        return status;
+    mutex_lock(&segments->lock);
+    struct entry *entry = find(segments, id, session);
+    if (entry == NULL)
+        status = YOLK_ERR_STALE;
+    else if (entry->base == NULL)
+        status = yolk_engine_segment_map(segments->engine, entry->handle, &entry->base,
+                                         &entry->map_size);
+    if (status == YOLK_OK) {
+        entry->maps++;
+        *base = entry->base;
+        *size = entry->map_size;
+    }
+    mutex_unlock(&segments->lock);
+    return status;
+}
+
+void store_segments_unmap(struct store_segments *segments, const void *base)
+{
+    struct entry *closing = NULL;
+    mutex_lock(&segments->lock);
+    for (struct entry **at = &segments->entries; *at != NULL; at = &(*at)->next) {
+        struct entry *entry = *at;
+        if (entry->base != base || entry->maps == 0)
+            continue;
+        if (--entry->maps == 0 && entry->dropped) {
+            *at = entry->next;
+            closing = entry;
+        }
+        break;
+    }
+    mutex_unlock(&segments->lock);
+    if (closing != NULL)
+        close_entry(segments, closing);
+}
+
+static void drop_where(struct store_segments *segments, int all, uint64_t id)
+{
+    struct entry *closing = NULL;
+    mutex_lock(&segments->lock);
+    struct entry **at = &segments->entries;
+    while (*at != NULL) {
+        struct entry *entry = *at;
+        if (!all && entry->id != id) {
+            at = &entry->next;
+            continue;
+        }
+        entry->dropped = 1;
+        if (entry->maps > 0) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        entry->next = closing;
+        closing = entry;
+    }
+    mutex_unlock(&segments->lock);
+    while (closing != NULL) {
+        struct entry *entry = closing;
+        closing = entry->next;
+        close_entry(segments, entry);
+    }
+}
+
+void store_segments_drop(struct store_segments *segments, uint64_t id)
+{
+    drop_where(segments, 0, id);
+}
+
+void store_segments_drop_all(struct store_segments *segments)
+{
+    drop_where(segments, 1, 0);
+}
+
+void store_segments_note(struct store_segments *segments, uint64_t id, int status,
+                         const char *transport)
+{
+    int sick = yolk_status_scope(status) == YOLK_SCOPE_LINK ||
+               yolk_status_scope(status) == YOLK_SCOPE_PEER;
+    mutex_lock(&segments->lock);
+    struct entry *entry = find(segments, id, 0);
+    if (entry != NULL) {
+        entry->sick_until_ns = sick ? clock_real_now_ns() + SICK_NS : 0;
+        if (status == YOLK_OK && transport[0] != '\0')
+            entry->near = strcmp(transport, "shm") == 0 || strcmp(transport, "loop") == 0;
+    }
+    mutex_unlock(&segments->lock);
+}
+
+void store_segments_set_own(struct store_segments *segments, uint64_t id)
+{
+    mutex_lock(&segments->lock);
+    segments->own = id;
+    mutex_unlock(&segments->lock);
+}
+
+static uint32_t cost(void *self, uint64_t id)
+{
+    struct store_segments *segments = self;
+    uint32_t result = 2;
+    mutex_lock(&segments->lock);
+    struct entry *entry = find(segments, id, 0);
+    if (id == segments->own)
+        result = 0;
+    else if (entry != NULL && entry->sick_until_ns > clock_real_now_ns())
+        result = 3;
+    else if (entry != NULL && entry->near)
+        result = 1;
+    mutex_unlock(&segments->lock);
+    return result;
+}
+
+struct store_replica_choice store_segments_choice(struct store_segments *segments)
+{
+    return (struct store_replica_choice){.self = segments, .cost = cost};
+}
