@@ -79,6 +79,27 @@ static void round_trip(void **state)
     base_buf_free(&buf);
 }
 
+/* A buffer that has its size once is never grown, moved or replaced again. */
+static void steady_state_allocates_nothing(void **state)
+{
+    (void)state;
+    struct base_buf buf;
+    base_buf_init(&buf, 1 << 20);
+    assert_int_equal(base_buf_reserve(&buf, 16384), YOLK_OK);
+    const uint8_t *data = buf.data;
+    size_t capacity = buf.capacity;
+    for (size_t k = 0; k < wire_kind_count(); k++) {
+        const struct wire_kind_info *info = wire_kind_at(k);
+        struct sample_message sample;
+        sample_fill(info, 4, &sample);
+        base_buf_clear(&buf);
+        assert_int_equal(wire_frame_encode(info->kind, 1, &sample.msg, &buf), YOLK_OK);
+        assert_ptr_equal(buf.data, data);
+        assert_int_equal(buf.capacity, capacity);
+    }
+    base_buf_free(&buf);
+}
+
 static void number_limits(void **state)
 {
     (void)state;
@@ -408,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_sound),
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(number_limits),
         cmocka_unit_test(unknown_fields_are_skipped),
         cmocka_unit_test(truncation_everywhere),

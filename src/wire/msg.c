@@ -210,7 +210,7 @@ enum {
     MAX_STATUS = MAX_TEXT_SIZE + 1024,
     MAX_PLAIN = 64 * 1024, /* a request without lists of its own, but with `done` */
     MAX_MOUNT = MAX_ENDPOINTS + MAX_NAME_SIZE + MAX_SESSIONS * 8 + 1024,
-    MAX_HELD = 4 << 20,
+    MAX_HELD = MAX_FRAME_BODY,
     MAX_KEYS = MAX_FRAME_BODY,
     MAX_RESULTS = 256 * 1024,
     MAX_PLACES = 2 << 20, /* results, replicas, tickets of MAX_BATCH_KEYS keys */
