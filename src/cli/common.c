@@ -44,7 +44,7 @@ void cli_print_help(const struct cli_command *command)
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", extra->flag, extra->value_name ? " " : "",
                  extra->value_name ? extra->value_name : "");
-        printf("  %-36s %s\n", left, extra->doc);
+        printf("  %-40s %s\n", left, extra->doc);
     }
     base_buf_init(&text, 256 * 1024);
     if (base_config_help(command->commands, &text) == YOLK_OK)

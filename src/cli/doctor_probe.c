@@ -64,7 +64,7 @@ static void probe_kernel(const char *path, struct doctor_item *item)
     item->name = "kernel";
     FOUND(item, "%s %s %s, glibc %s", name.sysname, name.release, name.machine,
           gnu_get_libc_version());
-    USE(item, "needs glibc 2.34 or newer and x86-64 or arm64");
+    USE(item, "Linux with glibc 2.34 or newer is needed");
 }
 
 static void probe_copy(const char *path, struct doctor_item *item)
@@ -176,13 +176,14 @@ static void probe_huge(const char *path, struct doctor_item *item)
     item->name = "huge pages";
     FOUND(item, "2 MiB pages free: %s; shmem_enabled: %s; enabled: %s", total[0] ? total : "none",
           shmem[0] ? shmem : "not in this kernel", thp[0] ? thp : "not in this kernel");
-    if (strstr(shmem, "[advise]") || strstr(shmem, "[always]") || strstr(shmem, "[within_size]")) {
+    /* Segments do not ask for huge pages: only a policy that gives them unasked has an effect. */
+    if (strstr(shmem, "[always]") || strstr(shmem, "[within_size]") || strstr(shmem, "[force]")) {
         USE(item, "segments lie in transparent huge pages");
         return;
     }
     item->grade = DOCTOR_LIMITED;
-    USE(item, "segments lie in 4 KiB pages; echo advise > "
-              "/sys/kernel/mm/transparent_hugepage/shmem_enabled makes writes up to 25 %% faster");
+    USE(item, "segments lie in 4 KiB pages; \"within_size\" in "
+              "/sys/kernel/mm/transparent_hugepage/shmem_enabled would make writes faster");
 }
 
 static void probe_numa(const char *path, struct doctor_item *item)

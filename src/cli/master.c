@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "admin/http.h"
@@ -23,17 +24,14 @@ enum { EXTRA_HOST, EXTRA_PORT, EXTRA_ADMIN_PORT, EXTRA_CONNECTIONS, EXTRA_HANDSH
 static struct cli_extra extras[] = {
     [EXTRA_HOST] = {"host", "ADDRESS", "Address to listen on; short for --listen ADDRESS:PORT.",
                     NULL},
-    [EXTRA_PORT] = {"port", "PORT", "Port to listen on, 0 for a free one. (default 50051)", NULL},
+    [EXTRA_PORT] = {"port", "PORT", "Port to listen on, 0 for a free one. [50051]", NULL},
     [EXTRA_ADMIN_PORT] = {"admin-port", "PORT",
-                          "Port of /metrics and /health, 0 for a free one. (default 9003)", NULL},
-    [EXTRA_CONNECTIONS] = {"max-connections", "N", "Connections at a time. (default 4096)", NULL},
+                          "Port of /metrics and /health, 0 for a free one. [9003]", NULL},
+    [EXTRA_CONNECTIONS] = {"max-connections", "N", "Connections at a time. [4096]", NULL},
     [EXTRA_HANDSHAKE] = {"handshake-timeout", "TIME",
-                         "A connection that has not said hello by then is closed. (default 5s)",
-                         NULL},
+                         "A connection that has not said hello by then is closed. [5s]", NULL},
     [EXTRA_SPIN] = {"spin", "MICROSECONDS",
-                    "Polls so long before it sleeps: quicker answers, a busy processor. "
-                    "(default 0)",
-                    NULL},
+                    "Polls so long before it sleeps: quicker answers, a busy processor. [0]", NULL},
 };
 
 static struct cli_command command = {
@@ -208,6 +206,16 @@ static void announce(const struct setup *setup, const struct server *server,
     fflush(stdout);
 }
 
+/* A descriptor a connection: as many as the system lets us have. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* else fewer connections, each refusal is logged */
+}
+
 static void on_signal(void *self, int number)
 {
     (void)number;
@@ -265,6 +273,7 @@ int cli_master(int argc, char **argv)
     struct random random = random_real();
     setup.server.seed = random_u64(&random);
     signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
     if (setup.config.positional_count > 0)
         code = cli_usage_error(&command, "\"%s\": no argument is expected",
                                setup.config.positional[0]);
