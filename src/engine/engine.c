@@ -74,7 +74,7 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     if (status == YOLK_OK)
         status = quarantine_start(engine);
     if (status != YOLK_OK) {
-        (void)engine_transports_stop(engine);
+        (void)!engine_transports_stop(engine);
         destroy_memory(engine);
         return status;
     }

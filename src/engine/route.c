@@ -130,7 +130,7 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
         enum yolk_status status =
             look_at(engine, query, index, now_ns, open, &why, text, sizeof(text));
         if (reasons != NULL)
-            (void)base_buf_printf(reasons, "%s: %s%s%s\n", engine->transports[index].ops.name,
+            (void)!base_buf_printf(reasons, "%s: %s%s%s\n", engine->transports[index].ops.name,
                                   status != YOLK_OK ? "no" : open ? "runs it" : "would come next",
                                   status != YOLK_OK ? ": " : "", why);
         if (status == YOLK_OK && open) {
@@ -189,7 +189,7 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
     struct base_buf reasons;
     base_buf_init(&reasons, 8192);
     uint8_t transport;
-    (void)engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
+    (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
     segment_release(segment);
     *text = reasons.data != NULL ? strndup((const char *)reasons.data, reasons.size) : NULL;
     base_buf_free(&reasons);

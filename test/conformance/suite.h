@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One list of cases that every transport must pass, bare and wrapped by fault. A transport's own test is a main()
+ * that fills in a fixture and returns conformance_run(). */
+#ifndef CONFORMANCE_SUITE_H
+#define CONFORMANCE_SUITE_H
+
+#include <yolk/engine.h>
+
+struct conformance_fixture {
+    const struct yolk_transport_ops *ops;
+    /* Changes the options of each engine, for example a fixed port; may be NULL. */
+    void (*prepare)(struct yolk_transport_options *options);
+    int checks_tickets; /* the provider sees each write (not so where consumers map the memory) */
+};
+
+/* Runs all cases; the exit status: 0, the number of failed ones, or 77 with "SKIP: reason" on stdout if the
+ * transport cannot work here. */
+int conformance_run(const struct conformance_fixture *fixture);
+
+#endif
