@@ -445,23 +445,26 @@ int wire_keys_build(struct base_buf *out, const struct wire_view *keys, uint32_t
 int wire_keys_build_by(struct base_buf *out, uint32_t count,
                        struct wire_view (*key_at)(void *arg, uint32_t i), void *arg)
 {
-    size_t start = out->size;
-    int status = base_buf_reserve(out, 4 + (size_t)count * 4);
-    if (status == YOLK_OK)
-        status = base_buf_put_u32(out, count);
-    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
+    uint64_t total = 4 + (uint64_t)count * 4;
+    for (uint32_t i = 0; i < count; i++) {
         size_t size = key_at(arg, i).size;
         if (size > UINT32_MAX)
-            status = base_fail(YOLK_ERR_TOO_LARGE, 0, "a key of %zu bytes", size);
-        else
-            status = base_buf_put_u32(out, (uint32_t)size);
+            return base_fail(YOLK_ERR_TOO_LARGE, 0, "a key of %zu bytes", size);
+        total += size;
     }
-    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
-        struct wire_view key = key_at(arg, i);
-        if (key.size > 0)
-            status = base_buf_append(out, key.data, key.size);
-    }
+    int status = base_buf_reserve(out, total);
     if (status != YOLK_OK)
-        out->size = start;
-    return status;
+        return status;
+    uint8_t *lens = out->data + out->size;
+    uint8_t *at = lens + 4 + (size_t)count * 4;
+    wire_set_u32(lens, count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct wire_view key = key_at(arg, i);
+        wire_set_u32(lens + 4 + (size_t)i * 4, (uint32_t)key.size);
+        if (key.size > 0)
+            memcpy(at, key.data, key.size);
+        at += key.size;
+    }
+    out->size += total;
+    return YOLK_OK;
 }
