@@ -199,7 +199,10 @@ static int seal(struct memory_segment *s)
 int memory_segment_create(size_t size, const struct memory_segment_options *options,
                           struct memory_segment *out)
 {
+    static const struct memory_segment_options defaults;
     *out = (struct memory_segment){.fd = -1, .fd_ro = -1};
+    if (!options)
+        options = &defaults;
     if (size == 0 || size > SIZE_MAX / 2)
         return base_fail(YOLK_ERR_INVALID, 0, "a segment of %zu bytes", size);
     const char *name = options->name ? options->name : "yolk";

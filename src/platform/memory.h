@@ -28,6 +28,7 @@ struct memory_segment {
     const char *huge_reason; /* static text: why not, when asked for and refused; else NULL */
 };
 
+/* options may be NULL: ordinary pages, not prefaulted. */
 YOLK_MUST_USE int memory_segment_create(size_t size, const struct memory_segment_options *options,
                                         struct memory_segment *out);
 /* Unmaps and closes; safe on a zeroed or failed segment. */
