@@ -1,0 +1,811 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random clients against the whole core: messages are lost, repeated and late, clients stop and come back, owners
+ * lose their segments and mount them again, the master restarts. A model beside it knows what each client may
+ * still read or write and what the owners' mirrors hold. Nothing may be given out twice.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "master/core.h"
+#include "wire/msg.h"
+
+enum {
+    CLIENTS = 5,
+    OWNERS = 2, /* the first clients */
+    UNITS = 256,
+    KEYS = 24,
+    OPS = 6,
+    PLACES = 16,
+    OLD = 64,
+    FRAMES = 4096,
+};
+
+struct place {
+    int owner; /* whose memory */
+    uint32_t first, units;
+    uint64_t size;
+    bool writes;
+    uint32_t content; /* what it writes */
+    uint32_t key;
+};
+
+struct live_op {
+    uint64_t op;
+    bool pin;
+    uint64_t valid_until; /* of a read guard */
+    uint32_t count;
+    struct place places[PLACES];
+    uint32_t keys[4];
+    uint64_t sizes[4];
+    uint32_t key_count;
+};
+
+struct client {
+    uint64_t session, connection, next_op, generation;
+    uint64_t paused_until;
+    struct live_op ops[OPS];
+    uint32_t op_count;
+    /* an owner */
+    uint64_t segment;
+    uint8_t mounted_at[16];
+    bool offering;
+    uint32_t offer_at;
+    uint64_t seq;
+    uint32_t mirror_key[UNITS]; /* 0: none; key + 1 at the first unit */
+    uint64_t mirror_size[UNITS];
+    uint64_t sessions[64];
+    uint32_t session_count;
+    uint32_t content[UNITS];
+};
+
+struct message {
+    uint16_t kind;
+    uint64_t id, connection, sent_at, op;
+    int client;
+    uint8_t *body;
+    size_t size;
+};
+
+struct frame {
+    uint64_t connection, request_id;
+    uint16_t kind;
+    size_t size;
+    uint8_t *body;
+};
+
+struct world {
+    struct master_core *core;
+    struct master_config config;
+    uint64_t now, random, next_id, next_connection;
+    struct client clients[CLIENTS];
+    struct message old[OLD]; /* sent lately: may come again */
+    uint32_t old_count;
+    struct frame frames[FRAMES];
+    uint32_t frame_count;
+    uint32_t contents;
+    uint32_t content_key[1 << 16];
+    uint64_t commits, gets, restarts, lost;
+};
+
+static struct world w;
+
+static uint64_t rnd(uint64_t below)
+{
+    w.random += 0x9e3779b97f4a7c15ull;
+    return base_mix64(w.random) % below;
+}
+
+static void on_send(void *self, uint64_t connection, uint16_t kind, uint64_t request_id, const uint8_t *body,
+                    size_t size)
+{
+    (void)self;
+    assert_true(w.frame_count < FRAMES);
+    struct frame *f = &w.frames[w.frame_count++];
+    *f = (struct frame){connection, request_id, kind, size, malloc(size + 1)};
+    if (size > 0)
+        memcpy(f->body, body, size);
+}
+
+static const struct master_sink sink = {.send = on_send};
+
+static bool overlaps(uint32_t a, uint32_t an, uint32_t b, uint32_t bn)
+{
+    return a < b + bn && b < a + an;
+}
+
+/* Space given to a writer: nobody else may read or write it, and no mirror may still hold it. */
+static void check_grant(int who, uint64_t op, const struct place *p)
+{
+    for (int c = 0; c < CLIENTS; c++)
+        for (uint32_t o = 0; o < w.clients[c].op_count; o++) {
+            struct live_op *live = &w.clients[c].ops[o];
+            if (c == who && live->op == op)
+                continue;
+            if (!live->pin && live->valid_until != 0 && live->valid_until <= w.now)
+                continue; /* a reader that will throw away what it read */
+            for (uint32_t i = 0; i < live->count; i++)
+                if (live->places[i].owner == p->owner &&
+                    overlaps(p->first, p->units, live->places[i].first, live->places[i].units))
+                    fail_msg("space of client %d op %llu given to client %d op %llu", c,
+                             (unsigned long long)live->op, who, (unsigned long long)op);
+        }
+    struct client *owner = &w.clients[p->owner];
+    for (uint32_t u = 0; u < UNITS; u++)
+        if (owner->mirror_key[u] != 0 &&
+            overlaps(p->first, p->units, u, (uint32_t)((owner->mirror_size[u] + 63) / 64)))
+            fail_msg("space given out that the owner's mirror holds");
+}
+
+static struct live_op *find_op(struct client *c, uint64_t op)
+{
+    for (uint32_t i = 0; i < c->op_count; i++)
+        if (c->ops[i].op == op)
+            return &c->ops[i];
+    return NULL;
+}
+
+static void finish_op(struct client *c, struct live_op *op)
+{
+    *op = c->ops[--c->op_count];
+}
+
+static int owner_of(uint64_t segment)
+{
+    for (int i = 0; i < OWNERS; i++)
+        if (w.clients[i].segment == segment)
+            return i;
+    return -1;
+}
+
+static uint32_t key_number(struct wire_view key)
+{
+    assert_int_equal(key.size, 3);
+    return (uint32_t)(key.data[1] - 'a') + 26u * (uint32_t)(key.data[2] - 'a');
+}
+
+static void keys_bin(struct base_buf *out, const uint32_t *keys, uint32_t count)
+{
+    uint8_t text[64][3];
+    struct wire_view views[64];
+    for (uint32_t i = 0; i < count; i++) {
+        text[i][0] = 'k';
+        text[i][1] = (uint8_t)('a' + keys[i] % 26);
+        text[i][2] = (uint8_t)('a' + keys[i] / 26);
+        views[i] = wire_view_of(text[i], 3);
+    }
+    assert_int_equal(wire_keys_build(out, views, count), YOLK_OK);
+}
+
+/* ---- what comes back ---- */
+
+static void write_place(const struct place *p)
+{
+    for (uint32_t u = 0; u < p->units; u++)
+        w.clients[p->owner].content[p->first + u] = p->content;
+}
+
+static struct wire_replica replica_of(const struct wire_view list, const struct wire_result *result, uint32_t i)
+{
+    return wire_replica_at(list, result->first + i);
+}
+
+static void put_reply(struct client *c, const struct message *m, const struct wire_put_start_reply *reply)
+{
+    struct live_op *op = find_op(c, m->op);
+    if (op == NULL || reply->status != YOLK_OK || op->count > 0)
+        return;
+    for (uint32_t i = 0; i < wire_result_count(reply->results) && i < op->key_count; i++) {
+        struct wire_result result = wire_result_at(reply->results, i);
+        if (result.status != YOLK_OK)
+            continue;
+        uint32_t content = ++w.contents % 65535 + 1;
+        w.content_key[content] = op->keys[i];
+        for (uint32_t r = 0; r < result.replica_count; r++) {
+            struct wire_replica at = replica_of(reply->replicas, &result, r);
+            int owner = owner_of(at.segment);
+            if (owner < 0)
+                continue; /* mounted anew meanwhile: the provider refuses it */
+            struct place p = {.owner = owner,
+                              .first = (uint32_t)(at.offset / 64),
+                              .units = (uint32_t)((op->sizes[i] + 63) / 64),
+                              .size = op->sizes[i],
+                              .writes = true,
+                              .content = content,
+                              .key = op->keys[i]};
+            assert_true(p.first + p.units <= UNITS);
+            check_grant((int)(c - w.clients), op->op, &p);
+            write_place(&p);
+            if (op->count < PLACES)
+                op->places[op->count++] = p;
+        }
+    }
+}
+
+static void get_reply(struct client *c, const struct message *m, const struct wire_get_start_reply *reply)
+{
+    struct live_op *op = find_op(c, m->op);
+    if (op == NULL || reply->status != YOLK_OK || op->count > 0)
+        return;
+    op->valid_until = m->sent_at + w.config.guard_ttl_ms * 990000;
+    if (!op->pin && op->valid_until <= w.now)
+        return;
+    for (uint32_t i = 0; i < wire_result_count(reply->results); i++) {
+        struct wire_result result = wire_result_at(reply->results, i);
+        if (result.status != YOLK_OK)
+            continue;
+        w.gets++;
+        for (uint32_t r = 0; r < result.replica_count; r++) {
+            struct wire_replica at = replica_of(reply->replicas, &result, r);
+            int owner = owner_of(at.segment);
+            if (owner < 0)
+                continue;
+            struct place p = {.owner = owner,
+                              .first = (uint32_t)(at.offset / 64),
+                              .units = (uint32_t)((result.size + 63) / 64),
+                              .size = result.size};
+            uint32_t content = w.clients[owner].content[p.first];
+            assert_int_equal(w.content_key[content], op->keys[i]);
+            for (uint32_t u = 1; u < p.units; u++)
+                assert_int_equal(w.clients[owner].content[p.first + u], content);
+            if (op->count < PLACES)
+                op->places[op->count++] = p;
+        }
+    }
+}
+
+static void session_dead(struct client *c)
+{
+    c->session = 0;
+    for (uint32_t i = c->op_count; i-- > 0;)
+        if (c->ops[i].valid_until == 0)
+            finish_op(c, &c->ops[i]); /* its writers are dropped */
+}
+
+static void offer_reply(struct client *c, const struct message *m, const struct wire_mirror_offer_reply *reply)
+{
+    struct wire_mirror_offer sent;
+    assert_int_equal(wire_decode(WIRE_MIRROR_OFFER, m->body, m->size, &sent), YOLK_OK);
+    if (sent.segment != c->segment)
+        return;
+    if (reply->status != YOLK_OK) {
+        session_dead(c);
+        return;
+    }
+    for (uint32_t i = 0; i < wire_u32s_count(reply->rejected); i++)
+        c->mirror_key[wire_offer_at(sent.recs, wire_u32s_at(reply->rejected, i)).offset / 64] = 0;
+    if (!c->offering)
+        return;
+    if (sent.last)
+        c->offering = false;
+    else
+        c->offer_at = (uint32_t)(wire_offer_at(sent.recs, wire_offer_count(sent.recs) - 1).offset / 64) + 1;
+}
+
+static void take_reply(const struct frame *f, const struct message *m)
+{
+    struct client *c = &w.clients[m->client];
+    union wire_any any;
+    if (f->connection != c->connection)
+        return;
+    assert_int_equal(wire_decode(f->kind, f->body, f->size, &any), YOLK_OK);
+    struct wire_segment_mount_reply mount;
+    struct wire_get_start_reply get;
+    struct wire_mirror_offer_reply offer;
+    switch (f->kind) {
+    case WIRE_SESSION_OPEN_REPLY:
+        if (c->session == 0 && any.session_open_reply.status == YOLK_OK) {
+            c->session = any.session_open_reply.session;
+            if (m->client < OWNERS)
+                c->segment |= 1ull << 63; /* to be mounted again */
+        }
+        break;
+    case WIRE_SEGMENT_MOUNT_REPLY:
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &mount), YOLK_OK);
+        if ((c->segment >> 63) && mount.status == YOLK_OK && m->op == c->session) {
+            c->segment = mount.segment;
+            memcpy(c->mounted_at, master_core_instance(w.core), 16);
+            c->seq = 0;
+            c->offer_at = 0;
+            c->offering = false;
+            for (uint32_t u = 0; u < UNITS; u++)
+                c->offering |= c->mirror_key[u] != 0;
+        }
+        break;
+    case WIRE_MIRROR_OFFER_REPLY:
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &offer), YOLK_OK);
+        offer_reply(c, m, &offer);
+        break;
+    case WIRE_PUT_START_REPLY:
+        put_reply(c, m, &any.put_start_reply);
+        break;
+    case WIRE_GET_START_REPLY:
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &get), YOLK_OK);
+        get_reply(c, m, &get);
+        break;
+    case WIRE_HEARTBEAT_REPLY:
+        if (any.status_reply.status == YOLK_ERR_STALE && m->op == c->session)
+            session_dead(c);
+        break;
+    default:
+        break;
+    }
+}
+
+static void input(uint64_t connection, uint16_t kind, uint64_t id, const uint8_t *body, size_t size)
+{
+    struct wire_header header = {kind, (uint32_t)size, id};
+    assert_int_equal(master_core_input(w.core, w.now, connection, &header, body, &sink), YOLK_OK);
+}
+
+static void answer(uint64_t connection, uint16_t kind, const void *msg)
+{
+    struct base_buf out;
+    base_buf_init(&out, 1 << 20);
+    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    input(connection, kind, 0, out.data, out.size);
+    base_buf_free(&out);
+}
+
+static void take_facts(struct client *c, const struct wire_facts *facts)
+{
+    struct wire_keys keys;
+    struct wire_view key = {0};
+    if (facts->segment != c->segment)
+        return;
+    if (facts->seq == c->seq + 1) {
+        assert_int_equal(wire_keys_open(facts->keys, 4096, &keys), YOLK_OK);
+        assert_int_equal(keys.count, wire_fact_count(facts->recs));
+        for (uint32_t i = 0; wire_keys_next(&keys, &key); i++) {
+            struct wire_fact rec = wire_fact_at(facts->recs, i);
+            uint32_t known = 0;
+            while (known < c->session_count && c->sessions[known] != rec.session)
+                known++;
+            if (rec.kind == WIRE_FACT_PLACED) {
+                c->mirror_key[rec.offset / 64] = key_number(key) + 1;
+                c->mirror_size[rec.offset / 64] = rec.size;
+            } else if (rec.kind == WIRE_FACT_FREED) {
+                c->mirror_key[rec.offset / 64] = 0;
+            } else if (rec.kind == WIRE_FACT_SESSION_OPEN && known == c->session_count && known < 64) {
+                c->sessions[c->session_count++] = rec.session;
+            } else if (rec.kind == WIRE_FACT_SESSION_GONE && known < c->session_count) {
+                c->sessions[known] = c->sessions[--c->session_count];
+            }
+        }
+        c->seq++;
+    }
+    struct wire_facts_ack ack = {facts->segment, c->seq};
+    if (rnd(8) != 0)
+        answer(c->connection, WIRE_FACTS_ACK, &ack);
+}
+
+/* The owner refuses the session and has closed what it had mapped. */
+static void take_fence(int owner, const struct wire_fence *fence)
+{
+    if (fence->segment != w.clients[owner].segment || rnd(4) == 0)
+        return;
+    for (int c = 0; c < CLIENTS; c++)
+        for (uint32_t o = 0; o < w.clients[c].op_count; o++) {
+            struct live_op *op = &w.clients[c].ops[o];
+            for (uint32_t i = op->count; i-- > 0 && w.clients[c].session == fence->fenced_session;)
+                if (op->places[i].owner == owner)
+                    op->places[i] = op->places[--op->count];
+        }
+    answer(w.clients[owner].connection, WIRE_FENCED, fence);
+}
+
+static void take_push(const struct frame *f)
+{
+    union wire_any any;
+    struct wire_fence fence;
+    struct wire_put_expired expired;
+    int who = -1;
+    for (int i = 0; i < CLIENTS; i++)
+        if (w.clients[i].connection == f->connection)
+            who = i;
+    if (who < 0 || w.clients[who].paused_until > w.now || rnd(10) == 0)
+        return;
+    if (f->kind == WIRE_FACTS) {
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &any), YOLK_OK);
+        take_facts(&w.clients[who], &any.facts);
+    } else if (f->kind == WIRE_FENCE) {
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &fence), YOLK_OK);
+        take_fence(who, &fence);
+    } else if (f->kind == WIRE_SESSION_LOST) {
+        session_dead(&w.clients[who]);
+    } else if (f->kind == WIRE_PUT_EXPIRED) {
+        assert_int_equal(wire_decode(f->kind, f->body, f->size, &expired), YOLK_OK);
+    }
+}
+
+static void drain(const struct message *m)
+{
+    for (uint32_t i = 0; i < w.frame_count; i++) {
+        struct frame f = w.frames[i];
+        if (f.request_id == 0)
+            take_push(&f);
+        else if (m != NULL && f.request_id == m->id && w.clients[m->client].paused_until <= w.now && rnd(12) != 0)
+            take_reply(&f, m);
+        free(f.body);
+    }
+    w.frame_count = 0;
+}
+
+/* ---- what goes out ---- */
+
+static void deliver(const struct message *m)
+{
+    input(m->connection, m->kind, m->id, m->body, m->size);
+    drain(m);
+}
+
+static void send_message(int client, uint16_t kind, const void *msg, uint64_t op)
+{
+    struct base_buf out;
+    base_buf_init(&out, 1 << 20);
+    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    struct message *m = &w.old[w.old_count++ % OLD];
+    free(m->body);
+    *m = (struct message){.kind = kind,
+                          .id = ++w.next_id,
+                          .connection = w.clients[client].connection,
+                          .sent_at = w.now,
+                          .op = op,
+                          .client = client,
+                          .body = out.data,
+                          .size = out.size};
+    if (rnd(12) != 0)
+        deliver(m);
+}
+
+static struct wire_request stamp(struct client *c, uint64_t op)
+{
+    struct wire_request r = {.session = c->session, .op = op, .floor = c->next_op};
+    for (uint32_t i = 0; i < c->op_count; i++)
+        r.floor = c->ops[i].op < r.floor ? c->ops[i].op : r.floor;
+    return r;
+}
+
+static void open_session(int n)
+{
+    struct client *c = &w.clients[n];
+    struct base_buf held;
+    struct wire_session_open msg = {.generation = ++c->generation};
+    base_buf_init(&held, 1 << 20);
+    c->connection = ++w.next_connection;
+    msg.request = stamp(c, 0);
+    msg.client_id[0] = (uint8_t)(n + 1);
+    for (uint32_t o = 0; o < c->op_count; o++)
+        for (uint32_t i = 0; i < c->ops[o].count; i++) {
+            struct place *p = &c->ops[o].places[i];
+            struct wire_held rec = {w.clients[p->owner].segment & ~(1ull << 63), p->first * 64ull, p->size,
+                                    c->ops[o].op};
+            assert_int_equal(wire_held_append(&held, &rec), YOLK_OK);
+        }
+    msg.held = wire_view_buf(&held);
+    send_message(n, WIRE_SESSION_OPEN, &msg, 0);
+    base_buf_free(&held);
+}
+
+static void mount(int n)
+{
+    struct client *c = &w.clients[n];
+    struct base_buf sessions;
+    base_buf_init(&sessions, 1 << 20);
+    for (uint32_t i = 0; i < c->session_count; i++)
+        assert_int_equal(wire_u64s_append(&sessions, c->sessions[i]), YOLK_OK);
+    /* Those that have something of it mapped are known by their sockets. */
+    for (int k = 0; k < CLIENTS; k++)
+        for (uint32_t o = 0; o < w.clients[k].op_count; o++)
+            for (uint32_t i = 0; i < w.clients[k].ops[o].count; i++)
+                if (w.clients[k].ops[o].places[i].owner == n && w.clients[k].session != 0)
+                    assert_int_equal(wire_u64s_append(&sessions, w.clients[k].session), YOLK_OK);
+    struct wire_segment_mount msg = {.request = stamp(c, 0),
+                                     .name = wire_view_text("segment"),
+                                     .size = UNITS * 64,
+                                     .generation = c->segment & ~(1ull << 63),
+                                     .old_sessions = wire_view_buf(&sessions)};
+    memcpy(msg.prior_master, c->mounted_at, 16);
+    for (uint32_t u = 0; u < UNITS; u++)
+        msg.mirror_count += c->mirror_key[u] != 0;
+    send_message(n, WIRE_SEGMENT_MOUNT, &msg, c->session);
+    base_buf_free(&sessions);
+}
+
+static void offer(int n)
+{
+    struct client *c = &w.clients[n];
+    struct base_buf keys, recs;
+    uint32_t list[3], count = 0, u = c->offer_at;
+    base_buf_init(&keys, 1 << 20);
+    base_buf_init(&recs, 1 << 20);
+    for (; u < UNITS && count < 3; u++)
+        if (c->mirror_key[u] != 0) {
+            struct wire_offer rec = {u * 64ull, c->mirror_size[u]};
+            assert_int_equal(wire_offer_append(&recs, &rec), YOLK_OK);
+            list[count++] = c->mirror_key[u] - 1;
+        }
+    keys_bin(&keys, list, count);
+    struct wire_mirror_offer msg = {.request = stamp(c, 0),
+                                    .segment = c->segment,
+                                    .keys = wire_view_buf(&keys),
+                                    .recs = wire_view_buf(&recs),
+                                    .last = count < 3};
+    send_message(n, WIRE_MIRROR_OFFER, &msg, 0);
+    base_buf_free(&keys);
+    base_buf_free(&recs);
+}
+
+static struct live_op *begin(struct client *c)
+{
+    struct live_op *op = &c->ops[c->op_count++];
+    memset(op, 0, sizeof *op);
+    op->op = c->next_op++;
+    op->key_count = 1 + (uint32_t)rnd(3);
+    for (uint32_t i = 0; i < op->key_count; i++) {
+        op->keys[i] = (uint32_t)(rnd(KEYS / 3) * 3 + i);
+        op->sizes[i] = 1 + rnd(rnd(4) ? 640 : 4000);
+    }
+    return op;
+}
+
+static void start(int n, bool put)
+{
+    struct client *c = &w.clients[n];
+    struct base_buf keys, sizes;
+    if (c->op_count == OPS)
+        return;
+    struct live_op *op = begin(c);
+    base_buf_init(&keys, 1 << 20);
+    base_buf_init(&sizes, 1 << 20);
+    keys_bin(&keys, op->keys, op->key_count);
+    for (uint32_t i = 0; i < op->key_count; i++)
+        assert_int_equal(wire_u64s_append(&sizes, op->sizes[i]), YOLK_OK);
+    if (put) {
+        struct wire_put_start msg = {.request = stamp(c, op->op),
+                                     .keys = wire_view_buf(&keys),
+                                     .sizes = wire_view_buf(&sizes),
+                                     .replica_num = 1 + (uint32_t)rnd(2)};
+        send_message(n, WIRE_PUT_START, &msg, op->op);
+    } else {
+        op->pin = rnd(4) == 0;
+        op->valid_until = 1; /* a reader; nothing granted yet */
+        struct wire_get_start msg = {.request = stamp(c, op->op),
+                                     .keys = wire_view_buf(&keys),
+                                     .flags = op->pin ? WIRE_GET_PIN : 0};
+        send_message(n, WIRE_GET_START, &msg, op->op);
+    }
+    base_buf_free(&keys);
+    base_buf_free(&sizes);
+}
+
+static void keys_message(int n, struct live_op *op, uint16_t kind, uint64_t number)
+{
+    struct base_buf keys;
+    base_buf_init(&keys, 1 << 20);
+    keys_bin(&keys, op->keys, op->key_count);
+    struct wire_remove msg = {
+        .request = stamp(&w.clients[n], number), .keys = wire_view_buf(&keys), .force = (uint32_t)rnd(2)};
+    struct wire_keys_request plain = {.request = msg.request, .keys = msg.keys};
+    send_message(n, kind, kind == WIRE_REMOVE ? (const void *)&msg : (const void *)&plain, number);
+    base_buf_free(&keys);
+}
+
+static void end_something(int n)
+{
+    struct client *c = &w.clients[n];
+    if (c->op_count == 0)
+        return;
+    struct live_op op = c->ops[rnd(c->op_count)];
+    if (op.valid_until != 0) {
+        if (rnd(2))
+            finish_op(c, find_op(c, op.op));
+        return;
+    }
+    for (uint32_t i = 0; i < op.count; i++)
+        write_place(&op.places[i]);
+    bool end = rnd(4) != 0 && op.count > 0;
+    /* From here on it does not write. END may be lost; then it says it again, or the floor says so. */
+    find_op(c, op.op)->count = 0;
+    keys_message(n, &op, end ? WIRE_PUT_END : WIRE_PUT_REVOKE, op.op);
+    w.commits += end;
+    struct live_op *live = find_op(c, op.op);
+    if (live != NULL)
+        finish_op(c, live);
+}
+
+static void various(int n)
+{
+    struct client *c = &w.clients[n];
+    struct live_op any = {.key_count = 2, .keys = {(uint32_t)rnd(KEYS), (uint32_t)rnd(KEYS)}};
+    struct wire_plain_request beat = {.request = stamp(c, 0)};
+    struct wire_remove_all all = {.request = stamp(c, c->next_op++), .force = (uint32_t)rnd(2)};
+    struct wire_list list = {.request = stamp(c, 0), .limit = 10};
+    switch (rnd(12)) {
+    case 0:
+    case 1:
+        keys_message(n, &any, WIRE_REMOVE, 0);
+        break;
+    case 2:
+    case 3:
+        keys_message(n, &any, WIRE_EXIST, 0);
+        break;
+    case 4:
+        if (rnd(20) == 0)
+            send_message(n, WIRE_REMOVE_ALL, &all, all.request.op);
+        break;
+    case 5:
+        send_message(n, WIRE_LIST, &list, 0);
+        break;
+    default:
+        send_message(n, WIRE_HEARTBEAT, &beat, c->session);
+    }
+}
+
+static void act(int n)
+{
+    struct client *c = &w.clients[n];
+    if (c->paused_until > w.now)
+        return;
+    if (c->session == 0) {
+        open_session(n);
+    } else if (n < OWNERS && (c->segment >> 63 || c->segment == 0)) {
+        mount(n);
+    } else if (n < OWNERS && c->offering) {
+        offer(n);
+    } else {
+        uint64_t what = rnd(10);
+        if (what < 2)
+            start(n, true);
+        else if (what < 4)
+            start(n, false);
+        else if (what < 7)
+            end_something(n);
+        else
+            various(n);
+    }
+    if (rnd(400) == 0)
+        c->paused_until = w.now + rnd(n < OWNERS ? 2500 : 4000) * 1000000;
+    if (rnd(100) == 0) { /* its connection breaks */
+        master_core_disconnect(w.core, w.now, c->connection, &sink);
+        c->connection = ++w.next_connection;
+        drain(NULL);
+    }
+}
+
+static void check(void)
+{
+    struct master_stats counted;
+    const char *broken = master_core_check(w.core);
+    if (broken != NULL)
+        fail_msg("%s", broken);
+    assert_int_equal(master_core_recount(w.core, &counted), 0);
+}
+
+static void restart(uint64_t seed)
+{
+    master_core_destroy(w.core);
+    assert_int_equal(master_core_create(&w.config, w.now, seed, &w.core), YOLK_OK);
+    w.restarts++;
+    for (int i = 0; i < CLIENTS; i++)
+        w.clients[i].connection = ++w.next_connection;
+    for (uint32_t i = 0; i < OLD; i++) { /* connections of the old one carry nothing to the new one */
+        free(w.old[i].body);
+        w.old[i].body = NULL;
+    }
+}
+
+static void tick(void)
+{
+    w.now += rnd(30) == 0 ? rnd(300000000) : rnd(3000000);
+    (void)master_core_tick(w.core, w.now, &sink);
+    drain(NULL);
+}
+
+/* Everybody finishes and is quiet: all that was given up must come back as free space. */
+static void settle(void)
+{
+    struct master_stats stats;
+    for (int i = 0; i < CLIENTS; i++) {
+        w.clients[i].paused_until = 0;
+        w.clients[i].op_count = 0;
+    }
+    for (int round = 0; round < 400; round++)
+        for (int i = 0; i < CLIENTS; i++) {
+            struct client *c = &w.clients[i];
+            struct wire_plain_request beat = {.request = stamp(c, 0)};
+            if (c->session == 0)
+                open_session(i);
+            else if (i < OWNERS && (c->segment >> 63 || c->segment == 0))
+                mount(i);
+            else if (i < OWNERS && c->offering)
+                offer(i);
+            else
+                send_message(i, WIRE_HEARTBEAT, &beat, c->session);
+            w.now += 10000000;
+            (void)master_core_tick(w.core, w.now, &sink);
+            drain(NULL);
+        }
+    master_core_stats(w.core, &stats);
+    assert_int_equal(stats.objects_open, 0);
+    assert_int_equal(stats.limbo_bytes, 0);
+    assert_int_equal(stats.zombies, 0);
+    assert_int_equal(stats.guards, 0);
+    assert_int_equal(stats.segments_open, OWNERS);
+    check();
+}
+
+static void run(uint64_t seed, int steps, bool restarts)
+{
+    memset(&w, 0, sizeof w);
+    w.random = seed;
+    w.config = (struct master_config){.guard_ttl_ms = 300,
+                                      .guard_margin_ms = 20,
+                                      .lease_ttl_ms = 200,
+                                      .put_timeout_ms = 400,
+                                      .session_ttl_ms = 1000,
+                                      .lost_keep_ms = 8000,
+                                      .stall_ms = 400,
+                                      .resend_ms = 50,
+                                      .step = 8,
+                                      .fact_batch = 5,
+                                      .fact_window = 3,
+                                      .eviction_high_watermark_ratio = 0.8,
+                                      .eviction_ratio = 0.1};
+    w.now = 1000000000;
+    assert_int_equal(master_core_create(&w.config, w.now, seed, &w.core), YOLK_OK);
+    for (int i = 0; i < CLIENTS; i++) {
+        w.clients[i].next_op = 1;
+        w.clients[i].connection = ++w.next_connection;
+    }
+    for (int i = 0; i < steps; i++) {
+        act((int)rnd(CLIENTS));
+        if (rnd(3) == 0)
+            tick();
+        if (rnd(8) == 0) { /* an old message again */
+            struct message *m = &w.old[rnd(OLD)];
+            if (m->body != NULL && m->connection == w.clients[m->client].connection)
+                deliver(m);
+        }
+        if (restarts && rnd(4000) == 0)
+            restart(seed * 1000 + (uint64_t)i);
+        if (i % 16 == 0)
+            check();
+    }
+    settle();
+    assert_true(w.commits > 0 && w.gets > 0);
+    master_core_destroy(w.core);
+    for (uint32_t i = 0; i < OLD; i++)
+        free(w.old[i].body);
+}
+
+static void nothing_is_given_out_twice(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 30; seed++)
+        run(seed, 6000, false);
+}
+
+static void nor_across_restarts_of_the_master(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 101; seed <= 130; seed++)
+        run(seed, 8000, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_given_out_twice),
+        cmocka_unit_test(nor_across_restarts_of_the_master),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
