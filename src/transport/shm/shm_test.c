@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "platform/memory.h"
+#include "platform/net.h"
+#include "transport/shm/internal.h"
+#include "transport/test_support.h"
+
+static struct pair pair;
+
+static int setup(void **state)
+{
+    (void)state;
+    pair_open(&pair, transport_shm_ops(), "a secret");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    pair_close(&pair);
+    return 0;
+}
+
+static void fill(uint8_t *bytes, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(i * 31 + seed + (i >> 8));
+}
+
+static enum yolk_status channel_at(void *target, void **channel)
+{
+    return pair.consumer.ops->channel_open(pair.consumer.endpoint, target, channel);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    enum { LARGE = 3 << 20 };
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = target_of(&pair, SEGMENT, SESSION), *channel;
+    uint8_t *out = malloc(LARGE), *in = malloc(LARGE);
+    static const size_t sizes[] = {0, 1, 4095, 4096, 16384, 65537, LARGE};
+    assert_int_equal(channel_at(target, &channel), YOLK_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        fill(out, sizes[i], (unsigned)i);
+        assert_int_equal(transfer(ops, channel, YOLK_WRITE, out, 13, sizes[i]), YOLK_OK);
+        assert_memory_equal(pair.bytes + 13, out, sizes[i]);
+        memset(in, 0, sizes[i]);
+        assert_int_equal(transfer(ops, channel, YOLK_READ, in, 13, sizes[i]), YOLK_OK);
+        assert_memory_equal(in, out, sizes[i]);
+    }
+    assert_int_equal(transfer(ops, channel, YOLK_READ, in, SEGMENT_SIZE - 10, 11),
+                     YOLK_ERR_INVALID);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, out, UINT64_MAX, 11), YOLK_ERR_INVALID);
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+    free(out);
+    free(in);
+}
+
+static void test_stale(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = target_of(&pair, SEGMENT + 1, SESSION), *channel;
+    uint8_t bytes[64];
+    assert_int_equal(channel_at(target, &channel), YOLK_ERR_STALE);
+    ops->close_target(pair.consumer.endpoint, target);
+    target = target_of(&pair, SEGMENT, SESSION);
+    assert_int_equal(channel_at(target, &channel), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    access_grant_set_segment(&pair.access.grant, SEGMENT + 2, pair.access.grant.ticket_key);
+    ops->set_segment_id(pair.provider.endpoint, pair.served, SEGMENT + 2);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_ERR_STALE);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_ERR_STALE);
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+}
+
+static void test_other_machine(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = NULL, *channel;
+    const char *text = "/nonexistent/yolk.sock,00000000000000000000000000000000";
+    assert_int_equal(
+        ops->open_target(pair.consumer.endpoint, text, SEGMENT, SEGMENT_SIZE, SESSION, &target),
+        YOLK_OK);
+    assert_int_equal(channel_at(target, &channel), YOLK_ERR_NO_ROUTE);
+    assert_true(strlen(yolk_last_error()) > 0);
+    ops->close_target(pair.consumer.endpoint, target);
+    /* The right socket, but another life of its provider. */
+    char other[512];
+    (void)snprintf(other, sizeof other, "%s", pair.text);
+    memset(strrchr(other, ',') + 1, 'f', 32);
+    assert_int_equal(
+        ops->open_target(pair.consumer.endpoint, other, SEGMENT, SEGMENT_SIZE, SESSION, &target),
+        YOLK_OK);
+    assert_int_equal(channel_at(target, &channel), YOLK_ERR_STALE);
+    ops->close_target(pair.consumer.endpoint, target);
+}
+
+static void test_wrong_secret(void **state)
+{
+    (void)state;
+    struct side stranger;
+    void *target = NULL, *channel;
+    side_open(&stranger, transport_shm_ops(), 3, "another secret");
+    assert_int_equal(stranger.ops->open_target(stranger.endpoint, pair.text, SEGMENT, SEGMENT_SIZE,
+                                               SESSION, &target),
+                     YOLK_OK);
+    assert_int_equal(stranger.ops->channel_open(stranger.endpoint, target, &channel),
+                     YOLK_ERR_AUTH);
+    stranger.ops->close_target(stranger.endpoint, target);
+    side_close(&stranger);
+    test_round_trip(state);
+}
+
+static void socket_path(char path[108])
+{
+    const char *comma = strrchr(pair.text, ',');
+    memcpy(path, pair.text, (size_t)(comma - pair.text));
+    path[comma - pair.text] = '\0';
+}
+
+static void test_garbage_and_folder(void **state)
+{
+    (void)state;
+    char path[108], byte;
+    struct net_address address;
+    struct stat st;
+    int fd;
+    uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    socket_path(path);
+    assert_int_equal(net_address_unix(path, &address), YOLK_OK);
+    assert_int_equal(net_connect(&address, deadline, &fd), YOLK_OK);
+    assert_int_equal(net_send_all(fd, "GET / HTTP/1.1\r\n\r\n", 18, deadline), YOLK_OK);
+    int status = net_recv_all(fd, &byte, 1, deadline);
+    assert_true(status == YOLK_ERR_EOF || status == YOLK_ERR_LINK);
+    net_close(fd);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    test_round_trip(state);
+    /* A folder that others can enter is refused. */
+    char open_folder[] = "/tmp/yolk-test-XXXXXX";
+    assert_non_null(mkdtemp(open_folder));
+    assert_int_equal(chmod(open_folder, 0755), 0);
+    struct yolk_transport_options options = {.struct_size = sizeof options,
+                                             .socket_dir = open_folder};
+    struct pair own = {.provider = {.ops = transport_shm_ops()}};
+    const struct yolk_transport_ops *ops = own.provider.ops;
+    void *served;
+    char text[300];
+    assert_int_equal(ops->init(&options, &own.provider.endpoint), YOLK_OK);
+    assert_int_equal(ops->memory_alloc(own.provider.endpoint, 4096, &own.memory), YOLK_OK);
+    struct yolk_serve serve = {
+        .memory = own.memory.pointer, .size = 4096, .allocation = &own.memory};
+    assert_int_equal(ops->serve(own.provider.endpoint, &serve, &served, text, sizeof text),
+                     YOLK_ERR_CONFIG);
+    /* Nor memory that it did not make. */
+    serve.allocation = NULL;
+    assert_int_equal(ops->serve(own.provider.endpoint, &serve, &served, text, sizeof text),
+                     YOLK_ERR_UNSUPPORTED);
+    ops->memory_free(own.provider.endpoint, &own.memory);
+    side_close(&own.provider);
+    assert_int_equal(rmdir(open_folder), 0);
+}
+
+static void test_read_only_mapping(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = target_of(&pair, SEGMENT, SESSION);
+    const void *base;
+    uint64_t size;
+    fill(pair.bytes, SEGMENT_SIZE, 5);
+    assert_int_equal(ops->target_map(pair.consumer.endpoint, target, &base, &size), YOLK_OK);
+    assert_int_equal(size, SEGMENT_SIZE);
+    assert_memory_equal(base, pair.bytes, SEGMENT_SIZE);
+    assert_int_equal(mprotect((void *)(uintptr_t)base, 4096, PROT_READ | PROT_WRITE), -1);
+    assert_int_equal(errno, EACCES);
+    /* The address was given away, so the end of the provider's connection does not unmap it. */
+    assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, SESSION),
+                     YOLK_ERR_AGAIN);
+    void *channel;
+    assert_int_equal(channel_at(target, &channel), YOLK_ERR_PEER_DEAD);
+    assert_memory_equal(base, pair.bytes, SEGMENT_SIZE);
+    ops->close_target(pair.consumer.endpoint, target);
+    uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    while (ops->fence_session(pair.provider.endpoint, pair.served, SESSION) == YOLK_ERR_AGAIN)
+        assert_true(clock_real_now_ns() < deadline);
+}
+
+static void test_unsealed_refused(void **state)
+{
+    (void)state;
+    struct memory_mapping mapping;
+    int fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_int_not_equal(memory_map(fd, 4096, MEMORY_READ_ONLY, &mapping), YOLK_OK);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_not_equal(memory_map(fd, 4096, MEMORY_READ_ONLY, &mapping), YOLK_OK);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL), 0);
+    assert_int_equal(memory_map(fd, 4096, MEMORY_READ_ONLY, &mapping), YOLK_OK);
+    memory_unmap(&mapping);
+    close(fd);
+}
+
+static void test_fence(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = target_of(&pair, SEGMENT, SESSION), *channel, *again;
+    void *other_target = target_of(&pair, SEGMENT, SESSION + 1), *other;
+    uint8_t bytes[64] = {1};
+    assert_int_equal(channel_at(target, &channel), YOLK_OK);
+    assert_int_equal(channel_at(other_target, &other), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(transfer(ops, other, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(mappings_of("rw-s"), 4); /* own segment and header page, two writers */
+    assert_int_equal(access_grant_fence(&pair.access.grant, SESSION), YOLK_OK);
+    assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, SESSION),
+                     YOLK_ERR_AGAIN);
+    /* It lets go at its next ios, and does not get in again. */
+    assert_int_not_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    assert_int_not_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(mappings_of("rw-s"), 3);
+    uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    while (ops->fence_session(pair.provider.endpoint, pair.served, SESSION) == YOLK_ERR_AGAIN)
+        assert_true(clock_real_now_ns() < deadline);
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    assert_int_equal(channel_at(target, &again), YOLK_ERR_ACCESS);
+    assert_int_equal(transfer(ops, other, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(ops->channel_close(other), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+    ops->close_target(pair.consumer.endpoint, other_target);
+}
+
+/* A writer in a process of its own that stops: the fence waits for its death. */
+static void test_fence_stopped_writer(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.provider.ops;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct side own;
+        void *target = NULL, *channel;
+        uint8_t byte = 0x77;
+        side_open(&own, transport_shm_ops(), 9, "a secret");
+        if (ops->open_target(own.endpoint, pair.text, SEGMENT, SEGMENT_SIZE, 500, &target) !=
+                YOLK_OK ||
+            ops->channel_open(own.endpoint, target, &channel) != YOLK_OK)
+            _exit(1);
+        for (;;)
+            (void)transfer(ops, channel, YOLK_WRITE, &byte, 0, 1);
+    }
+    uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    while (((volatile uint8_t *)pair.bytes)[0] != 0x77)
+        assert_true(clock_real_now_ns() < deadline);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    int info;
+    assert_int_equal(waitpid(pid, &info, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(info));
+    assert_int_equal(access_grant_fence(&pair.access.grant, 500), YOLK_OK);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, 500),
+                         YOLK_ERR_AGAIN);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    while (ops->fence_session(pair.provider.endpoint, pair.served, 500) == YOLK_ERR_AGAIN)
+        assert_true(clock_real_now_ns() < deadline);
+}
+
+static void test_peer_killed(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    static struct pair own;
+    int text[2];
+    void *target = NULL, *channel;
+    uint8_t bytes[64];
+    char folder[] = "/tmp/yolk-test-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(pipe(text), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct yolk_transport_options options = {.struct_size = sizeof options,
+                                                 .socket_dir = folder,
+                                                 .secret = (const uint8_t *)"a secret",
+                                                 .secret_size = 8};
+        own.provider.ops = ops;
+        if (ops->init(&options, &own.provider.endpoint) != YOLK_OK)
+            _exit(1);
+        pair_serve(&own, 0);
+        if (write(text[1], own.text, sizeof own.text) != (ssize_t)sizeof own.text)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(text[1]);
+    assert_int_equal(read(text[0], own.text, sizeof own.text), sizeof own.text);
+    close(text[0]);
+    assert_int_equal(
+        ops->open_target(pair.consumer.endpoint, own.text, SEGMENT, SEGMENT_SIZE, SESSION, &target),
+        YOLK_OK);
+    assert_int_equal(channel_at(target, &channel), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
+    /* Stopped: what is mapped can be read, what is not yet is refused in time. */
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_ERR_TIMEOUT);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_ERR_PEER_DEAD);
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    assert_int_equal(channel_at(target, &channel), YOLK_ERR_PEER_DEAD);
+    ops->close_target(pair.consumer.endpoint, target);
+    *strrchr(own.text, ',') = '\0';
+    assert_int_equal(unlink(own.text), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void test_no_leaks(void **state)
+{
+    (void)state;
+    int descriptors = open_descriptors(), threads = running_threads();
+    int maps = mappings_of("yolk");
+    for (int i = 0; i < 3; i++) {
+        static struct pair own;
+        pair_open(&own, transport_shm_ops(), NULL);
+        void *target = target_of(&own, SEGMENT, SESSION), *channel;
+        uint8_t byte = 1;
+        const void *base;
+        uint64_t size;
+        const struct yolk_transport_ops *ops = own.consumer.ops;
+        assert_int_equal(ops->channel_open(own.consumer.endpoint, target, &channel), YOLK_OK);
+        assert_int_equal(transfer(ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
+        assert_int_equal(ops->target_map(own.consumer.endpoint, target, &base, &size), YOLK_OK);
+        assert_int_equal(ops->channel_close(channel), YOLK_OK);
+        ops->close_target(own.consumer.endpoint, target);
+        pair_close(&own);
+    }
+    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(running_threads(), threads);
+    assert_int_equal(mappings_of("yolk"), maps);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_round_trip),
+        T(test_stale),
+        T(test_other_machine),
+        T(test_wrong_secret),
+        T(test_garbage_and_folder),
+        T(test_read_only_mapping),
+        T(test_fence),
+        T(test_fence_stopped_writer),
+        T(test_peer_killed),
+        cmocka_unit_test(test_unsealed_refused),
+        cmocka_unit_test(test_no_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
