@@ -245,8 +245,6 @@ static void submit(struct mover *mover)
         /* LIMIT and STALE of the batch as a whole took nothing: no task would ever end. */
         if (submitted == YOLK_ERR_LIMIT || submitted == YOLK_ERR_STALE ||
             submitted == YOLK_ERR_CLOSED) {
-            uint32_t left = 0;
-            (void)yolk_engine_batch_progress(engine, flight->batch, &left);
             struct yolk_task_status probe;
             if (yolk_engine_batch_poll(engine, flight->batch, 0, &probe) != YOLK_OK)
                 status = submitted;
