@@ -234,6 +234,8 @@ static const char *find_conflict(struct parsed *parsed)
         return "--block-size must be from 1 to 1GiB";
     if (options->dram / options->nodes < options->block_size)
         return "--dram is less than one block a node";
+    if (options->timeout_ms < options->put_wait_ms)
+        options->timeout_ms = options->put_wait_ms;
     options->mode = parsed->processes ? REPLAY_PROCESSES
                     : options->master ? REPLAY_MASTER
                                       : REPLAY_EMBEDDED;
@@ -304,7 +306,8 @@ static int conclude(const struct replay_options *options, const struct trace *tr
     if (result)
         fprintf(stderr, "yolk replay: ended after %" PRIu64 " of %zu requests\n", totals->requests,
                 trace->count);
-    replay_report(options, trace, totals);
+    if (totals->requests)
+        replay_report(options, trace, totals);
     if (options->json_path && replay_write_json(options, totals))
         result = -1;
     /* While processes are killed on purpose, operations fail; a wrong byte is never in order. */

@@ -442,7 +442,7 @@ void replay_cluster_destroy(struct replay_cluster *cluster, struct replay_worker
         if (cluster->children[i].pid)
             kill(cluster->children[i].pid, SIGTERM); /* all nodes drain side by side */
     for (size_t i = cluster->child_count; i-- > 0;) {
-        end_process(cluster->children[i].pid, SIGTERM);
+        end_process(cluster->children[i].pid, i == 0 ? SIGTERM : 0);
         if (cluster->children[i].output_fd >= 0)
             close(cluster->children[i].output_fd);
     }
