@@ -11,23 +11,25 @@ struct command {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
     const char *summary;               /* NULL: not for people */
+    const char *usage;                 /* NULL: the command itself answers --help */
 };
 
 static const struct command COMMANDS[] = {
-    {"master", cli_master, "runs the master: it knows which key is where"},
-    {"node", cli_node, "gives memory of this machine to the store"},
-    {"put", cli_put, "stores a file or standard input under a key"},
-    {"get", cli_get, "writes a key's value to a file or standard output"},
-    {"exist", cli_exist, "says of each key whether it is there"},
-    {"ls", cli_ls, "lists the objects"},
-    {"rm", cli_rm, "removes objects"},
-    {"stat", cli_stat, "shows the figures; --recount checks them"},
-    {"demo", cli_demo, "a small store and its main job, in one process"},
-    {"replay", cli_replay, "replays a trace of requests against a store"},
-    {"sim", sim_main, "simulates a cluster under faults, by seed"},
-    {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
-    {"config", cli_config, "prints all settings as a Markdown table"},
-    {"replay-worker", cli_replay_worker, NULL},
+    {"master", cli_master, "runs the master: it knows which key is where", NULL},
+    {"node", cli_node, "gives memory of this machine to the store", NULL},
+    {"put", cli_put, "stores a file or standard input under a key", NULL},
+    {"get", cli_get, "writes a key's value to a file or standard output", NULL},
+    {"exist", cli_exist, "says of each key whether it is there", NULL},
+    {"ls", cli_ls, "lists the objects", NULL},
+    {"rm", cli_rm, "removes objects", NULL},
+    {"stat", cli_stat, "shows the figures; --recount checks them", NULL},
+    {"demo", cli_demo, "a small store and its main job, in one process", "It takes no flags."},
+    {"replay", cli_replay, "replays a trace of requests against a store", NULL},
+    {"sim", sim_main, "simulates a cluster under faults, by seed",
+     "yolk sim --seed S | --seeds A..B [--steps N]"},
+    {"doctor", cli_doctor, "what of this machine is used, and why not the rest", NULL},
+    {"config", cli_config, "prints all settings as a Markdown table", "It takes no flags."},
+    {"replay-worker", cli_replay_worker, NULL, "It takes no flags."},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
@@ -79,6 +81,11 @@ static int help(int argc, char **argv)
     const struct command *command = find(argv[1]);
     if (!command)
         return unknown(argv[1]);
+    if (command->usage) {
+        printf("yolk %s: %s\n%s\n", command->name, command->summary ? command->summary : "internal",
+               command->usage);
+        return CLI_OK;
+    }
     char flag[] = "--help";
     char *arguments[] = {argv[1], flag, NULL};
     return command->run(2, arguments);

@@ -55,8 +55,8 @@ def _(c):
     out, _ = wanted(c, 0, "--help")
     for name in "master node put get exist ls rm stat demo replay sim doctor config".split():
         check_in(name, out.decode())
-        if name != "config":
-            text, err = wanted(c, 0, "help", name)
+        text, err = wanted(c, 0, "help", name)
+        if name not in ("config", "demo"):
             check_in("--", text.decode() + err, f"help of {name}")
     wanted(c, 0, "--version")
     out, _ = wanted(c, 0, "config")
@@ -314,6 +314,90 @@ def _(c):
     eventually(lambda: c.run("exist", "--master", address, "k")[0] == 0, text="the key is back")
     check(wanted(c, 0, "get", "--master", address, "k")[0] == data, "came back different")
     wanted(c, 0, "stat", "--master", address, "--recount")
+
+
+@test("cli.node_without_master_ends")
+def _(c):
+    master, address = c.master()
+    node = c.node(address, "--drain-grace", "1s")
+    wanted(c, 0, "put", "--master", address, "k", stdin=b"v")
+    master.kill()
+    node.terminate()
+    check(node.wait() in (0, 1), "exit code")
+    check_in("draining", node.output())
+
+
+@test("cli.second_signal")
+def _(c):
+    master, address = c.master()
+    node = c.node(address, "--drain-grace", "60s")
+    wanted(c, 0, "put", "--master", address, "k", stdin=b"v")
+    # A stopped master keeps the drain from ending.
+    master.signal(signal.SIGSTOP)
+    node.terminate()
+    node.wait_line("draining")
+    node.terminate()
+    check(node.wait(10) in (0, 128 + signal.SIGTERM), "exit code")
+
+
+@test("cli.log_is_rate_limited")
+def _(c):
+    master, address = c.master()
+    host, port = address.rsplit(":", 1)
+    for _ in range(200):
+        with socket.create_connection((host, int(port)), timeout=10) as s:
+            s.sendall(b"garbage that is no frame")
+            try:
+                while s.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+    lines = [line for line in master.output().splitlines() if "closed the connection" in line]
+    check(1 <= len(lines) <= 20, f"{len(lines)} lines")
+    code, text = http(f"127.0.0.1:{master.admin_port}", "/metrics")
+    check(metric(text, "master_handshakes_failed_total") >= 200)
+
+
+@test("cli.slow_hello")
+def _(c):
+    master, address = c.master("--handshake-timeout", "300ms", "--max-connections", "20")
+    host, port = address.rsplit(":", 1)
+    held = [socket.create_connection((host, int(port)), timeout=10) for _ in range(20)]
+    for s in held:
+        s.sendall(b"Y")
+    for s in held:
+        check_equal(s.recv(1), b"", "a silent connection is closed")
+        s.close()
+    wanted(c, 0, "ls", "--master", address)
+
+
+@test("cli.replicas")
+def _(c):
+    _, address = cluster(c, 2)
+    at = ("--master", address)
+    data = os.urandom(300_000)
+    wanted(c, 0, "put", *at, "--replica-num", "2", "k", stdin=data)
+    out, _ = wanted(c, 0, "stat", *at)
+    check_equal(wanted(c, 0, "get", *at, "k")[0] == data, True)
+    # One of the two nodes may go without a loss.
+    c.processes[1].kill()
+    check(wanted(c, 0, "get", *at, "k")[0] == data, "came back different")
+
+
+@test("cli.many_clients")
+def _(c):
+    _, address = cluster(c, 2)
+    at = ("--master", address)
+    runs = []
+    for i in range(12):
+        path = c.write(f"v{i}", os.urandom(50_000 + i))
+        runs.append((i, path, c.yolk("put", *at, f"key{i}", path)))
+    for i, path, process in runs:
+        check_equal(process.wait(), 0, process.output())
+    for i, path, _ in runs:
+        with open(path, "rb") as f:
+            check(wanted(c, 0, "get", *at, f"key{i}")[0] == f.read(), f"key{i}")
+    wanted(c, 0, "stat", *at, "--recount")
 
 
 @test("cli.unprivileged")
