@@ -8,8 +8,9 @@
 
 struct conformance_fixture {
     const struct yolk_transport_ops *ops;
-    /* Changes the options of each engine, for example a fixed port; may be NULL. */
-    void (*prepare)(struct yolk_transport_options *options);
+    /* Changes the options of an engine, for example the provider's port, so that a restarted one has the same
+     * address; may be NULL. */
+    void (*prepare)(struct yolk_transport_options *options, int is_provider);
     int checks_tickets; /* the provider sees each write (not so where consumers map the memory) */
 };
 

@@ -25,12 +25,12 @@ static int has_faults(const struct fault_options *f)
            0;
 }
 
-static struct yolk_engine *make_engine(struct world *w, int faulty)
+static struct yolk_engine *make_engine(struct world *w, int is_provider)
 {
     struct yolk_engine_options options;
     yolk_engine_options_init(&options);
     const struct yolk_transport_ops *ops = w->fixture->ops;
-    if (faulty) {
+    if (!is_provider && has_faults(&w->faults)) {
         transport_fault_make(&w->faults, &w->fault_ops);
         ops = &w->fault_ops;
         options.transport.wrapped = &w->faults;
@@ -43,7 +43,7 @@ static struct yolk_engine *make_engine(struct world *w, int faulty)
     options.attempts_max = w->attempts_max;
     options.breaker_failures = w->breaker_failures;
     if (w->fixture->prepare != NULL)
-        w->fixture->prepare(&options.transport);
+        w->fixture->prepare(&options.transport, is_provider);
     struct yolk_engine *engine = NULL;
     enum yolk_status status = yolk_engine_create(&options, &engine);
     if (status != YOLK_OK)
@@ -54,7 +54,7 @@ static struct yolk_engine *make_engine(struct world *w, int faulty)
 
 void world_open_provider(struct world *w)
 {
-    w->provider = make_engine(w, 0);
+    w->provider = make_engine(w, 1);
     assert_int_equal(yolk_engine_memory_alloc(w->provider, WORLD_SIZE, &w->memory), YOLK_OK);
     world_fill(w->memory.pointer, WORLD_SIZE, 1);
     struct yolk_serve_options serve = {.struct_size = sizeof(serve),
@@ -72,7 +72,7 @@ void world_open_provider(struct world *w)
 
 void world_open_consumer(struct world *w, const char *endpoints)
 {
-    w->consumer = make_engine(w, has_faults(&w->faults));
+    w->consumer = make_engine(w, 0);
     const struct yolk_segment_descriptor descriptor = {WORLD_SEGMENT, 1, WORLD_SIZE, endpoints};
     assert_int_equal(
         yolk_engine_segment_open(w->consumer, &descriptor, WORLD_SESSION, &w->segment), YOLK_OK);
