@@ -33,7 +33,7 @@ struct place {
     int owner; /* whose memory */
     uint32_t first, units;
     uint64_t size;
-    bool writes;
+    uint64_t session; /* under which it was granted, or reported as held */
     uint32_t content; /* what it writes */
     uint32_t key;
 };
@@ -41,6 +41,8 @@ struct place {
 struct live_op {
     uint64_t op;
     bool pin;
+    bool granted[4];
+    bool failed; /* a place was lost: never committed */
     uint64_t valid_until; /* of a read guard */
     uint32_t count;
     struct place places[PLACES];
@@ -93,6 +95,7 @@ struct world {
     uint32_t frame_count;
     uint32_t contents;
     uint32_t content_key[1 << 16];
+    int step;
     uint64_t commits, gets, restarts, lost;
 };
 
@@ -135,8 +138,11 @@ static void check_grant(int who, uint64_t op, const struct place *p)
             for (uint32_t i = 0; i < live->count; i++)
                 if (live->places[i].owner == p->owner &&
                     overlaps(p->first, p->units, live->places[i].first, live->places[i].units))
-                    fail_msg("space of client %d op %llu given to client %d op %llu", c,
-                             (unsigned long long)live->op, who, (unsigned long long)op);
+                    fail_msg("step %d: space of client %d op %llu pin %d valid %llu session %llx/%llx "
+                             "given to client %d op %llu", w.step, c,
+                             (unsigned long long)live->op, live->pin, (unsigned long long)live->valid_until,
+                             (unsigned long long)live->places[i].session,
+                             (unsigned long long)w.clients[c].session, who, (unsigned long long)op);
         }
     struct client *owner = &w.clients[p->owner];
     for (uint32_t u = 0; u < UNITS; u++)
@@ -207,18 +213,21 @@ static void put_reply(struct client *c, const struct message *m, const struct wi
         struct wire_result result = wire_result_at(reply->results, i);
         if (result.status != YOLK_OK)
             continue;
+        op->granted[i] = true;
         uint32_t content = ++w.contents % 65535 + 1;
         w.content_key[content] = op->keys[i];
         for (uint32_t r = 0; r < result.replica_count; r++) {
             struct wire_replica at = replica_of(reply->replicas, &result, r);
             int owner = owner_of(at.segment);
-            if (owner < 0)
-                continue; /* mounted anew meanwhile: the provider refuses it */
+            if (owner < 0) { /* mounted anew meanwhile: the provider refuses it */
+                op->failed = true;
+                continue;
+            }
             struct place p = {.owner = owner,
                               .first = (uint32_t)(at.offset / 64),
                               .units = (uint32_t)((op->sizes[i] + 63) / 64),
                               .size = op->sizes[i],
-                              .writes = true,
+                              .session = c->session,
                               .content = content,
                               .key = op->keys[i]};
             assert_true(p.first + p.units <= UNITS);
@@ -251,9 +260,13 @@ static void get_reply(struct client *c, const struct message *m, const struct wi
             struct place p = {.owner = owner,
                               .first = (uint32_t)(at.offset / 64),
                               .units = (uint32_t)((result.size + 63) / 64),
+                              .session = c->session,
                               .size = result.size};
             uint32_t content = w.clients[owner].content[p.first];
-            assert_int_equal(w.content_key[content], op->keys[i]);
+            if (w.content_key[content] != op->keys[i])
+                fail_msg("step %d: client %d op %llu reads key %u, finds %u in segment %d unit %u", w.step,
+                         (int)(c - w.clients), (unsigned long long)op->op, op->keys[i],
+                         w.content_key[content], p.owner, p.first);
             for (uint32_t u = 1; u < p.units; u++)
                 assert_int_equal(w.clients[owner].content[p.first + u], content);
             if (op->count < PLACES)
@@ -304,6 +317,9 @@ static void take_reply(const struct frame *f, const struct message *m)
     case WIRE_SESSION_OPEN_REPLY:
         if (c->session == 0 && any.session_open_reply.status == YOLK_OK) {
             c->session = any.session_open_reply.session;
+            for (uint32_t o = 0; o < c->op_count; o++)
+                for (uint32_t i = 0; i < c->ops[o].count; i++)
+                    c->ops[o].places[i].session = c->session;
             if (m->client < OWNERS)
                 c->segment |= 1ull << 63; /* to be mounted again */
         }
@@ -395,9 +411,11 @@ static void take_fence(int owner, const struct wire_fence *fence)
     for (int c = 0; c < CLIENTS; c++)
         for (uint32_t o = 0; o < w.clients[c].op_count; o++) {
             struct live_op *op = &w.clients[c].ops[o];
-            for (uint32_t i = op->count; i-- > 0 && w.clients[c].session == fence->fenced_session;)
-                if (op->places[i].owner == owner)
+            for (uint32_t i = op->count; i-- > 0;)
+                if (op->places[i].owner == owner && op->places[i].session == fence->fenced_session) {
                     op->places[i] = op->places[--op->count];
+                    op->failed = true;
+                }
         }
     answer(w.clients[owner].connection, WIRE_FENCED, fence);
 }
@@ -506,8 +524,8 @@ static void mount(int n)
     for (int k = 0; k < CLIENTS; k++)
         for (uint32_t o = 0; o < w.clients[k].op_count; o++)
             for (uint32_t i = 0; i < w.clients[k].ops[o].count; i++)
-                if (w.clients[k].ops[o].places[i].owner == n && w.clients[k].session != 0)
-                    assert_int_equal(wire_u64s_append(&sessions, w.clients[k].session), YOLK_OK);
+                if (w.clients[k].ops[o].places[i].owner == n)
+                    assert_int_equal(wire_u64s_append(&sessions, w.clients[k].ops[o].places[i].session), YOLK_OK);
     struct wire_segment_mount msg = {.request = stamp(c, 0),
                                      .name = wire_view_text("segment"),
                                      .size = UNITS * 64,
@@ -612,9 +630,12 @@ static void end_something(int n)
     }
     for (uint32_t i = 0; i < op.count; i++)
         write_place(&op.places[i]);
-    bool end = rnd(4) != 0 && op.count > 0;
+    bool end = rnd(4) != 0 && op.count > 0 && !op.failed;
     /* From here on it does not write. END may be lost; then it says it again, or the floor says so. */
     find_op(c, op.op)->count = 0;
+    for (uint32_t i = op.key_count; end && i-- > 0;)
+        if (!op.granted[i])
+            op.keys[i] = op.keys[--op.key_count];
     keys_message(n, &op, end ? WIRE_PUT_END : WIRE_PUT_REVOKE, op.op);
     w.commits += end;
     struct live_op *live = find_op(c, op.op);
@@ -767,6 +788,7 @@ static void run(uint64_t seed, int steps, bool restarts)
         w.clients[i].connection = ++w.next_connection;
     }
     for (int i = 0; i < steps; i++) {
+        w.step = i;
         act((int)rnd(CLIENTS));
         if (rnd(3) == 0)
             tick();

@@ -54,7 +54,7 @@ static bool offer_one(struct master_core *core, struct master_segment *segment, 
     uint64_t hash = base_hash64(key.data, key.size);
     struct master_object *object = master_object_find(core, key, hash);
     /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD, never told. */
-    bool fits = segment->epoch == 0 &&
+    bool fits = segment->trusting &&
                 (object == NULL ||
                  (object->put == NULL && object->size == offer.size &&
                   object->extent_count < MASTER_MAX_REPLICAS)) &&
@@ -148,6 +148,7 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
     struct master_segment *segment = master_segment_create(core, fact->size, 0);
     if (segment == NULL)
         return YOLK_ERR_NO_MEMORY;
+    segment->trusting = false;
     core->by_slot[segment->slot] = NULL;
     segment->slot = (uint32_t)slot;
     segment->id = fact->segment;

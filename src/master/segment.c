@@ -41,6 +41,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     segment->slot = slot;
     segment->prior_id = prior_id;
     segment->dirty_head = &core->dirty;
+    segment->trusting = true;
     segment->state = SEGMENT_LOST;
     segment->lost_at = core->now;
     base_list_init(&segment->dirty_link);
@@ -134,20 +135,29 @@ static char *copy_text(struct wire_view view)
     return text;
 }
 
-/* The segment which this memory was before, as far as this master knows. */
+/* The segment which this memory was before, as far as this master knows. The answer to an earlier mount may have
+ * been lost: then the owner still names the id from before that. */
 static struct master_segment *find_prior(struct master_core *core, const struct master_session *session,
                                          const struct wire_segment_mount *msg)
 {
-    struct master_segment *segment = msg->generation == 0 ? NULL : master_segment_find(core, msg->generation);
-    if (segment == NULL || segment->state == SEGMENT_GONE || segment->size != msg->size ||
-        segment->unmount_pending)
+    if (msg->generation == 0)
         return NULL;
-    if (segment->replayed)
-        return segment;
-    if (memcmp(msg->prior_master, core->instance, WIRE_ID_SIZE) != 0 ||
-        memcmp(segment->client_id, session->client_id, WIRE_ID_SIZE) != 0)
-        return NULL;
-    return segment;
+    bool ours = memcmp(msg->prior_master, core->instance, WIRE_ID_SIZE) == 0;
+    BASE_LIST_FOREACH(node, &core->segments) {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (segment->state == SEGMENT_GONE || segment->size != msg->size || segment->unmount_pending)
+            continue;
+        if (segment->replayed && segment->id == msg->generation)
+            return segment;
+        if (memcmp(segment->client_id, session->client_id, WIRE_ID_SIZE) != 0)
+            continue;
+        if (ours && segment->id == msg->generation)
+            return segment;
+        if (segment->prior_id == msg->generation &&
+            memcmp(segment->prior_master, msg->prior_master, WIRE_ID_SIZE) == 0)
+            return segment;
+    }
+    return NULL;
 }
 
 static struct master_segment *find_repeated(struct master_core *core, const struct master_session *session,
@@ -210,7 +220,8 @@ static void adopt(struct master_core *core, struct master_segment *segment, stru
                   const struct wire_segment_mount *msg, bool known)
 {
     if (known) {
-        segment->prior_id = segment->id;
+        segment->trusting = segment->trusting && !segment->offers_done;
+        segment->prior_id = msg->generation;
         segment->epoch++;
         new_id(core, segment);
     }
@@ -223,6 +234,7 @@ static void adopt(struct master_core *core, struct master_segment *segment, stru
     segment->sweeping = false;
     segment->offers_done = msg->mirror_count == 0;
     memcpy(segment->client_id, session->client_id, WIRE_ID_SIZE);
+    memcpy(segment->prior_master, msg->prior_master, WIRE_ID_SIZE);
     memcpy(segment->ticket_key, msg->ticket_key, sizeof segment->ticket_key);
     master_facts_restart(segment);
     BASE_LIST_FOREACH(node, &segment->fences)

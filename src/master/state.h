@@ -154,6 +154,7 @@ struct master_segment {
     enum master_segment_state state;
     struct master_session *owner; /* NULL when LOST or GONE */
     uint64_t mount_op, mount_prior;
+    uint8_t prior_master[WIRE_ID_SIZE];
     uint8_t client_id[WIRE_ID_SIZE];
     uint8_t ticket_key[32];
     char *endpoints;
@@ -179,6 +180,7 @@ struct master_segment {
     struct master_wait *waits;
     uint32_t wait_count;
     bool offers_done;
+    bool trusting; /* nothing was known of it: the owner's word alone is taken, until its last offer */
     bool replayed;
     bool sweeping;
     uint64_t sweep_at; /* offset */
