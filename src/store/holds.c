@@ -18,6 +18,7 @@ struct live_op {
     struct extent *extents;
     size_t extent_count;
     size_t extent_room;
+    int stuck;
 };
 
 struct store_holds {
@@ -28,6 +29,7 @@ struct store_holds {
     struct live_op *live; /* ascending by op: the counter only grows */
     size_t live_count;
     size_t live_room;
+    size_t stuck_count; /* of the live ones */
     uint64_t *done; /* ended, not yet known to the master, oldest first */
     size_t done_count;
     size_t done_room;
@@ -139,11 +141,46 @@ enum yolk_status store_holds_extent(struct store_holds *holds, uint64_t op, uint
     return status;
 }
 
+void store_holds_stick(struct store_holds *holds, uint64_t op)
+{
+    pthread_mutex_lock(&holds->lock);
+    struct live_op *live = find(holds, op);
+    if (live != NULL && !live->stuck) {
+        live->stuck = 1;
+        holds->stuck_count++;
+    }
+    pthread_mutex_unlock(&holds->lock);
+}
+
+size_t store_holds_stuck_count(struct store_holds *holds)
+{
+    pthread_mutex_lock(&holds->lock);
+    size_t count = holds->stuck_count;
+    pthread_mutex_unlock(&holds->lock);
+    return count;
+}
+
+void store_holds_drop_stuck(struct store_holds *holds)
+{
+    pthread_mutex_lock(&holds->lock);
+    size_t kept = 0;
+    for (size_t i = 0; i < holds->live_count; i++) {
+        if (holds->live[i].stuck)
+            free(holds->live[i].extents);
+        else
+            holds->live[kept++] = holds->live[i];
+    }
+    holds->live_count = kept;
+    holds->stuck_count = 0;
+    pthread_mutex_unlock(&holds->lock);
+}
+
 void store_holds_finish(struct store_holds *holds, uint64_t op)
 {
     pthread_mutex_lock(&holds->lock);
     struct live_op *live = find(holds, op);
     if (live != NULL) {
+        holds->stuck_count -= live->stuck != 0;
         free(live->extents);
         size_t index = (size_t)(live - holds->live);
         memmove(live, live + 1, (holds->live_count - index - 1) * sizeof(*live));

@@ -232,6 +232,8 @@ static void end_window(struct store_put *put)
     for (size_t i = 0; i < put->window_count; i++)
         stuck |= put->states[put->window[i]].stuck;
     /* With memory that never went quiet the op stays live: the master must not reuse the extent. */
+    if (put->op != 0 && stuck)
+        store_holds_stick(put->holds, put->op);
     if (put->op != 0 && !stuck)
         store_holds_finish(put->holds, put->op);
     put->op = 0;

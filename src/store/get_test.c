@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "store/get.h"
+#include "store/script.h"
+
+#define MS NS_PER_MS
+
+struct fixture {
+    struct store_holds *holds;
+    struct store_tuning tuning;
+    struct store_item items[8];
+    char keys[8][8];
+    struct store_get *get;
+    struct script script;
+    struct store_action action;
+    uint64_t now;
+};
+
+static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t deadline)
+{
+    memset(f, 0, sizeof(*f));
+    f->now = 1000 * MS;
+    assert_int_equal(store_holds_create(&f->holds), YOLK_OK);
+    store_holds_set_session(f->holds, 7);
+    store_tuning_init(&f->tuning);
+    script_init(&f->script);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
+        f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
+    }
+    assert_int_equal(store_get_create(f->holds, &f->tuning, NULL, f->items, count,
+                                      f->now + deadline, &f->get),
+                     YOLK_OK);
+}
+
+static void finish(struct fixture *f)
+{
+    store_get_destroy(f->get);
+    assert_int_equal(store_holds_live_count(f->holds), 0);
+    store_holds_destroy(f->holds);
+    script_free(&f->script);
+}
+
+static enum store_action_kind next(struct fixture *f)
+{
+    store_get_next(f->get, f->now, &f->action);
+    return f->action.kind;
+}
+
+static void answer(struct fixture *f, int32_t status, uint64_t ttl_ms)
+{
+    assert_int_equal(script_get_reply(&f->script, status, ttl_ms), YOLK_OK);
+    store_get_reply(f->get, f->now, WIRE_GET_START_REPLY, f->script.body.data, f->script.body.size);
+    script_clear(&f->script);
+}
+
+static void expect_start(struct fixture *f)
+{
+    assert_int_equal(next(f), STORE_SEND);
+    assert_int_equal(f->action.message, WIRE_GET_START);
+    assert_int_equal(next(f), STORE_WAIT);
+}
+
+static void plain(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 5, 100, 1000 * MS);
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 60, 1, 10, 640), 0);
+    assert_int_equal(script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 101, 1, 10, 0), 0);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 0, 0, 0, 0), 0);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 11, 64), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.item, 0);
+    assert_int_equal(f.action.segment, 10);
+    assert_int_equal(f.action.offset, 640);
+    assert_int_equal(f.action.size, 60);
+    uint64_t first = f.action.cookie;
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.item, 4);
+    uint64_t second = f.action.cookie;
+    assert_int_equal(next(&f), STORE_WAIT);
+    store_get_transferred(f.get, f.now, second, YOLK_OK);
+    store_get_transferred(f.get, f.now, second, YOLK_OK); /* twice: ignored */
+    assert_int_equal(next(&f), STORE_WAIT);
+    store_get_transferred(f.get, f.now, first, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 60);
+    assert_int_equal(f.items[1].result, YOLK_ERR_NOT_FOUND);
+    assert_int_equal(f.items[2].result, YOLK_ERR_BUFFER_SMALL);
+    assert_int_equal(f.items[3].result, 0);
+    assert_int_equal(f.items[4].result, 100);
+    finish(&f);
+}
+
+static void next_replica_after_a_failure(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 1000 * MS);
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 100, 2, 20, 0), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.segment, 20);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_ERR_PEER_DEAD);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.segment, 21);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+static void asks_again_when_all_replicas_failed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 10000 * MS);
+    for (int query = 0; query < 3; query++) {
+        expect_start(&f);
+        assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 20, 0), 0);
+        answer(&f, YOLK_OK, 1000);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        store_get_transferred(f.get, f.now, f.action.cookie, YOLK_ERR_LINK);
+        if (query == 2)
+            break;
+        assert_int_equal(next(&f), STORE_WAIT);
+        f.now = f.action.deadline_ns;
+    }
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_LINK);
+    finish(&f);
+}
+
+/* The bytes landed after the guard: fetched once more under a new one, then given up. */
+static void guard_ran_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 10000 * MS);
+    for (int round = 0; round < 2; round++) {
+        expect_start(&f);
+        assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 20, 0), 0);
+        answer(&f, YOLK_OK, 100);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        f.now += 99 * MS; /* exactly TTL less 1 %: no longer good */
+        store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    }
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_LEASE_EXPIRED);
+    finish(&f);
+
+    begin(&f, 1, 100, 10000 * MS);
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 20, 0), 0);
+    answer(&f, YOLK_OK, 100);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    store_get_transferred(f.get, f.now + 99 * MS - 1, f.action.cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+static void guard_is_renewed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 10000 * MS);
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 20, 0), 0);
+    answer(&f, YOLK_OK, 100);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    uint64_t cookie = f.action.cookie;
+    assert_int_equal(next(&f), STORE_WAIT);
+    f.now = f.action.deadline_ns;
+    assert_int_equal(next(&f), STORE_SEND);
+    assert_int_equal(f.action.message, WIRE_RENEW);
+    struct wire_renew_reply reply = {.guard_ttl_ms = 100};
+    assert_int_equal(wire_encode(WIRE_RENEW_REPLY, &reply, &f.script.body), YOLK_OK);
+    store_get_reply(f.get, f.now, WIRE_RENEW_REPLY, f.script.body.data, f.script.body.size);
+    f.now += 98 * MS; /* 148 ms after the first guard began */
+    store_get_transferred(f.get, f.now, cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+static void lost_answer_and_deadline(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 500 * MS);
+    uint64_t last = 0;
+    int sends = 0;
+    while (next(&f) != STORE_DONE) {
+        if (f.action.kind == STORE_WAIT) {
+            assert_true(f.action.deadline_ns > f.now);
+            f.now = f.action.deadline_ns;
+            continue;
+        }
+        assert_true(f.action.op > last); /* each try has a guard of its own */
+        last = f.action.op;
+        sends++;
+        f.now += 10 * MS;
+        store_get_link_lost(f.get, f.now);
+    }
+    assert_true(sends > 5);
+    assert_int_equal(f.items[0].result, YOLK_ERR_LINK);
+    finish(&f);
+}
+
+/* A grant from before the session was opened anew may not be used: nobody was told of it. */
+static void grant_of_an_earlier_epoch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct base_buf held;
+    begin(&f, 1, 100, 500 * MS);
+    expect_start(&f);
+    base_buf_init(&held, 4096);
+    assert_int_equal(store_holds_report(f.holds, &held), YOLK_OK);
+    assert_int_equal(held.size, 0);
+    base_buf_free(&held);
+    assert_int_equal(script_place(&f.script, YOLK_OK, 100, 1, 20, 0), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_WAIT);
+    f.now = f.action.deadline_ns;
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_DONE);
+    finish(&f);
+}
+
+static void windows_and_bad_keys(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 4, 100, 500 * MS);
+    store_get_destroy(f.get);
+    f.tuning.window_bytes = 250;
+    f.items[1].key_size = 0;
+    assert_int_equal(store_get_create(f.holds, &f.tuning, NULL, f.items, 4, f.now + 500 * MS,
+                                      &f.get),
+                     YOLK_OK);
+    expect_start(&f);
+    (void)script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0);
+    (void)script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0);
+    answer(&f, YOLK_OK, 1000);
+    expect_start(&f);
+    (void)script_place(&f.script, YOLK_OK, 0, 0, 0, 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_NOT_FOUND);
+    assert_int_equal(f.items[1].result, YOLK_ERR_INVALID);
+    assert_int_equal(f.items[3].result, 0);
+    finish(&f);
+}
+
+static void malformed_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 500 * MS);
+    expect_start(&f);
+    answer(&f, YOLK_OK, 1000); /* no results at all */
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_PROTOCOL);
+    finish(&f);
+    begin(&f, 1, 100, 500 * MS);
+    expect_start(&f);
+    (void)script_place(&f.script, YOLK_OK, 100, 3, 1, 0);
+    base_buf_clear(&f.script.replicas); /* and none of the replicas it names */
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_PROTOCOL);
+    finish(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain),
+        cmocka_unit_test(next_replica_after_a_failure),
+        cmocka_unit_test(asks_again_when_all_replicas_failed),
+        cmocka_unit_test(guard_ran_out),
+        cmocka_unit_test(guard_is_renewed),
+        cmocka_unit_test(lost_answer_and_deadline),
+        cmocka_unit_test(grant_of_an_earlier_epoch),
+        cmocka_unit_test(windows_and_bad_keys),
+        cmocka_unit_test(malformed_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

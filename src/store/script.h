@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scripted answers of a master, for the tests of the pure machines. */
+#ifndef YOLK_STORE_SCRIPT_H
+#define YOLK_STORE_SCRIPT_H
+
+#include <string.h>
+
+#include "store/message.h"
+
+/* An answer under construction, ready for a machine's reply(). */
+struct script {
+    struct base_buf results;
+    struct base_buf replicas;
+    struct base_buf tickets;
+    struct base_buf body;
+};
+
+static inline void script_init(struct script *script)
+{
+    base_buf_init(&script->results, 1 << 20);
+    base_buf_init(&script->replicas, 1 << 20);
+    base_buf_init(&script->tickets, 1 << 20);
+    base_buf_init(&script->body, 1 << 20);
+}
+
+static inline void script_free(struct script *script)
+{
+    base_buf_free(&script->results);
+    base_buf_free(&script->replicas);
+    base_buf_free(&script->tickets);
+    base_buf_free(&script->body);
+}
+
+static inline void script_clear(struct script *script)
+{
+    base_buf_clear(&script->results);
+    base_buf_clear(&script->replicas);
+    base_buf_clear(&script->tickets);
+    base_buf_clear(&script->body);
+}
+
+/* One key's places: count replicas at segment, segment + 1, … */
+static inline int script_place(struct script *script, int32_t status, uint64_t size, uint32_t count,
+                               uint64_t segment, uint64_t offset)
+{
+    struct wire_result result = {
+        .status = status,
+        .replica_count = count,
+        .size = size,
+        .first = (uint32_t)(script->replicas.size / WIRE_REPLICA_SIZE),
+    };
+    int failed = wire_result_append(&script->results, &result);
+    for (uint32_t i = 0; i < count; i++) {
+        struct wire_replica replica = {segment + i, offset};
+        uint8_t ticket[WIRE_TICKET_SIZE] = {(uint8_t)(segment + i)};
+        failed |= wire_replica_append(&script->replicas, &replica);
+        failed |= wire_ticket_append(&script->tickets, ticket);
+    }
+    return failed;
+}
+
+static inline int script_get_reply(struct script *script, int32_t status, uint64_t ttl_ms)
+{
+    struct wire_get_start_reply reply = {
+        .status = status,
+        .guard_ttl_ms = ttl_ms,
+        .results = wire_view_buf(&script->results),
+        .replicas = wire_view_buf(&script->replicas),
+    };
+    base_buf_clear(&script->body);
+    return wire_encode(WIRE_GET_START_REPLY, &reply, &script->body);
+}
+
+static inline int script_put_reply(struct script *script, int32_t status)
+{
+    struct wire_put_start_reply reply = {
+        .status = status,
+        .results = wire_view_buf(&script->results),
+        .replicas = wire_view_buf(&script->replicas),
+        .tickets = wire_view_buf(&script->tickets),
+    };
+    base_buf_clear(&script->body);
+    return wire_encode(WIRE_PUT_START_REPLY, &reply, &script->body);
+}
+
+/* count results, all the same. */
+static inline int script_results_reply(struct script *script, uint16_t kind, int32_t status,
+                                       uint32_t count, int32_t result)
+{
+    base_buf_clear(&script->results);
+    int failed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        failed |= wire_i32s_append(&script->results, result);
+    struct wire_results_reply reply = {
+        .status = status,
+        .results = wire_view_buf(&script->results),
+    };
+    base_buf_clear(&script->body);
+    return failed | wire_encode(kind, &reply, &script->body);
+}
+#endif
