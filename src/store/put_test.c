@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "store/put.h"
+#include "store/script.h"
+
+#define MS NS_PER_MS
+
+struct fixture {
+    struct store_holds *holds;
+    struct store_tuning tuning;
+    struct store_item items[8];
+    char keys[8][8];
+    struct store_put *put;
+    struct script script;
+    struct store_action action;
+    uint64_t now;
+};
+
+static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t space, uint64_t deadline)
+{
+    memset(f, 0, sizeof(*f));
+    f->now = 1000 * MS;
+    assert_int_equal(store_holds_create(&f->holds), YOLK_OK);
+    store_holds_set_session(f->holds, 7);
+    store_tuning_init(&f->tuning);
+    script_init(&f->script);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
+        f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
+    }
+    assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, 1, f->now + space,
+                                      f->now + deadline, &f->put),
+                     YOLK_OK);
+}
+
+static void finish(struct fixture *f)
+{
+    store_put_destroy(f->put);
+    store_holds_destroy(f->holds);
+    script_free(&f->script);
+}
+
+static enum store_action_kind next(struct fixture *f)
+{
+    store_put_next(f->put, f->now, &f->action);
+    return f->action.kind;
+}
+
+static void expect_send(struct fixture *f, uint16_t message)
+{
+    while (next(f) == STORE_WAIT && f->action.deadline_ns != UINT64_MAX) {
+        assert_true(f->action.deadline_ns > f->now);
+        f->now = f->action.deadline_ns;
+    }
+    assert_int_equal(f->action.kind, STORE_SEND);
+    assert_int_equal(f->action.message, message);
+}
+
+static void granted(struct fixture *f, int32_t status)
+{
+    assert_int_equal(script_put_reply(&f->script, status), YOLK_OK);
+    store_put_reply(f->put, f->now, WIRE_PUT_START_REPLY, f->script.body.data, f->script.body.size);
+    script_clear(&f->script);
+}
+
+static void closed(struct fixture *f, uint16_t kind, int32_t status, uint32_t count, int32_t result)
+{
+    assert_int_equal(script_results_reply(&f->script, kind, status, count, result), YOLK_OK);
+    store_put_reply(f->put, f->now, kind, f->script.body.data, f->script.body.size);
+    script_clear(&f->script);
+}
+
+static void place(struct fixture *f, int32_t status, uint32_t replicas)
+{
+    assert_int_equal(script_place(&f->script, status, 100, replicas, 10, 640), 0);
+}
+
+static void plain_with_duplicates(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 4, 100, 100 * MS, 1000 * MS);
+    store_put_destroy(f.put);
+    f.items[2].key = f.items[0].key;
+    f.items[2].size = 5;
+    f.items[3].key_size = 0;
+    assert_int_equal(store_put_create(f.holds, &f.tuning, f.items, 4, 2, f.now + 100 * MS,
+                                      f.now + 1000 * MS, &f.put),
+                     YOLK_OK);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 2);
+    place(&f, YOLK_ERR_EXISTS, 0);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.segment, 10);
+    assert_int_equal(f.action.ticket[0], 10);
+    uint64_t first = f.action.cookie;
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.segment, 11);
+    assert_int_equal(f.action.ticket[0], 11);
+    assert_int_equal(next(&f), STORE_WAIT);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+    store_put_transferred(f.put, f.now, first, YOLK_OK);
+    store_put_transferred(f.put, f.now, first + 1, YOLK_OK);
+    store_put_transferred(f.put, f.now, first, YOLK_OK); /* twice: ignored */
+    expect_send(&f, WIRE_PUT_END);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    assert_int_equal(f.items[1].result, 100);
+    assert_int_equal(f.items[2].result, 100);
+    assert_int_equal(f.items[3].result, YOLK_ERR_INVALID);
+    assert_int_equal(store_holds_live_count(f.holds), 0);
+    finish(&f);
+}
+
+static void one_replica_fails(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 2, 100, 100 * MS, 10000 * MS);
+    for (int round = 0; round < 3; round++) {
+        expect_send(&f, WIRE_PUT_START);
+        place(&f, YOLK_OK, 2);
+        if (round == 0)
+            place(&f, YOLK_OK, 1);
+        granted(&f, YOLK_OK);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        store_put_transferred(f.put, f.now, f.action.cookie, YOLK_ERR_PEER_DEAD);
+        if (round == 0) {
+            assert_int_equal(next(&f), STORE_TRANSFER);
+            assert_int_equal(f.action.item, 1);
+            store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+            expect_send(&f, WIRE_PUT_END); /* of the other key */
+            closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_OK);
+        }
+        expect_send(&f, WIRE_PUT_REVOKE);
+        closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_OK);
+    }
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_PEER_DEAD);
+    assert_int_equal(f.items[1].result, 100);
+    finish(&f);
+}
+
+static void waits_for_space(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 200 * MS, 1000 * MS);
+    uint64_t began = f.now;
+    int sends = 0;
+    while (next(&f) != STORE_DONE) {
+        if (f.action.kind == STORE_WAIT) {
+            assert_true(f.action.deadline_ns > f.now);
+            f.now = f.action.deadline_ns;
+            continue;
+        }
+        sends++;
+        place(&f, YOLK_ERR_NO_SPACE, 0);
+        granted(&f, YOLK_OK);
+    }
+    assert_int_equal(f.items[0].result, YOLK_ERR_NO_SPACE);
+    assert_true(sends >= 5 && sends <= 20); /* backs off, but not out of sight */
+    assert_int_equal(f.now, began + 200 * MS);
+    finish(&f);
+
+    begin(&f, 1, 0, 200 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_ERR_NO_SPACE, 0);
+    granted(&f, YOLK_OK);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 0); /* a value of no bytes has no place */
+    granted(&f, YOLK_OK);
+    expect_send(&f, WIRE_PUT_END);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 0);
+    finish(&f);
+}
+
+static void lost_answers_are_asked_for_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    uint64_t op = f.action.op;
+    store_put_link_lost(f.put, f.now);
+    expect_send(&f, WIRE_PUT_START);
+    assert_int_equal(f.action.op, op); /* the master knows it again */
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+    expect_send(&f, WIRE_PUT_END);
+    store_put_link_lost(f.put, f.now);
+    expect_send(&f, WIRE_PUT_END);
+    assert_int_equal(f.action.op, op);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+static void nothing_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 300 * MS);
+    while (next(&f) != STORE_DONE) {
+        if (f.action.kind == STORE_WAIT)
+            f.now = f.action.deadline_ns;
+        else
+            store_put_link_lost(f.put, f.now += 5 * MS);
+    }
+    assert_int_equal(f.items[0].result, YOLK_ERR_TIMEOUT);
+    assert_true(f.now >= 1300 * MS && f.now < 1320 * MS);
+    assert_int_equal(store_holds_live_count(f.holds), 0);
+    finish(&f);
+}
+
+/* END refused because the put had run out of time: revoked, then put again under a new op. */
+static void expired_put_is_put_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    uint64_t op = f.action.op;
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+    expect_send(&f, WIRE_PUT_END);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_TIMEOUT);
+    expect_send(&f, WIRE_PUT_REVOKE);
+    closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_OK);
+    expect_send(&f, WIRE_PUT_START);
+    assert_true(f.action.op > op);
+    place(&f, YOLK_ERR_EXISTS, 0);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+/* The session was opened anew between the grant and the write: the place is void. */
+static void grant_of_an_earlier_epoch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct base_buf held;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    base_buf_init(&held, 4096);
+    assert_int_equal(store_holds_report(f.holds, &held), YOLK_OK);
+    base_buf_free(&held);
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    expect_send(&f, WIRE_PUT_REVOKE); /* nothing was written */
+    closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_ERR_TOO_LARGE, 0);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_TOO_LARGE);
+    finish(&f);
+}
+
+/* Memory that never went quiet: not revoked, and the op stays live. */
+static void stuck(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_ERR_STUCK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_STUCK);
+    assert_int_equal(store_holds_live_count(f.holds), 1);
+    struct base_buf held;
+    base_buf_init(&held, 4096);
+    assert_int_equal(store_holds_report(f.holds, &held), YOLK_OK);
+    assert_int_equal(wire_held_count(wire_view_buf(&held)), 1);
+    assert_int_equal(wire_held_at(wire_view_buf(&held), 0).offset, 640);
+    base_buf_free(&held);
+    finish(&f);
+}
+
+static void no_session_yet(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    store_holds_set_session(f.holds, 0);
+    assert_int_equal(next(&f), STORE_WAIT);
+    f.now = f.action.deadline_ns;
+    store_holds_set_session(f.holds, 8);
+    expect_send(&f, WIRE_PUT_START);
+    granted(&f, YOLK_ERR_STALE); /* and this one is not known either */
+    store_holds_set_session(f.holds, 9);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_ERR_EXISTS, 0);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    finish(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_with_duplicates),
+        cmocka_unit_test(one_replica_fails),
+        cmocka_unit_test(waits_for_space),
+        cmocka_unit_test(lost_answers_are_asked_for_again),
+        cmocka_unit_test(nothing_answers),
+        cmocka_unit_test(expired_put_is_put_again),
+        cmocka_unit_test(grant_of_an_earlier_epoch),
+        cmocka_unit_test(stuck),
+        cmocka_unit_test(no_session_yet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
