@@ -21,6 +21,15 @@
 #include "platform/clock.h"
 #include "yolk/transport.h"
 
+#if defined(__SANITIZE_THREAD__)
+/* The tests fork providers while threads run; the child starts its own from a clean state. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+#endif
+
 enum { SEGMENT = 0x100000001, SESSION = 77, SEGMENT_SIZE = 4 << 20 };
 
 struct guarded {
@@ -49,6 +58,19 @@ static inline enum yolk_status guarded_check(void *self, const struct yolk_acces
     enum yolk_status status = access_check(&g->grant, request);
     pthread_mutex_unlock(&g->mutex);
     return status;
+}
+
+static inline void guarded_fence(struct guarded *g, uint64_t session)
+{
+    pthread_mutex_lock(&g->mutex);
+    assert_int_equal(access_grant_fence(&g->grant, session), YOLK_OK);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* What another process or thread writes without asking. */
+__attribute__((noinline, no_sanitize("thread"))) static uint8_t racy_byte(const uint8_t *at)
+{
+    return *(const volatile uint8_t *)at;
 }
 
 static inline void side_open(struct side *s, const struct yolk_transport_ops *ops, uint8_t instance,

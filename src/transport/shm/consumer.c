@@ -266,23 +266,41 @@ static uint64_t link_segment(const struct link *l)
     return atomic_load_explicit(&header->segment, memory_order_acquire);
 }
 
+/* Lets go of a mapping that the provider has ended. Holds the mutex. */
+static int link_look(struct link *l)
+{
+    if (l->state != SHM_READY || l->dead != YOLK_OK)
+        return l->dead;
+    if (link_segment(l) != l->target->segment)
+        l->dead = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
+    else if (net_is_dead(l->fd))
+        l->dead = base_fail(YOLK_ERR_PEER_DEAD, 0, "shm: the provider ended the connection");
+    int status = l->dead;
+    link_release_if_dead(l);
+    return status;
+}
+
+/* A fence waits for both links, but a caller that only reads comes by only one. */
+static void link_look_at_other(struct link *l)
+{
+    struct link *other = &l->target->links[l->writable ? 0 : 1];
+    mutex_lock(&other->mutex);
+    (void)link_look(other);
+    mutex_unlock(&other->mutex);
+}
+
 /* OK: the mapping stays until link_leave. */
 static int link_enter(struct link *l)
 {
     mutex_lock(&l->mutex);
     int status = link_drive(l);
-    if (status == YOLK_OK && link_segment(l) != l->target->segment) {
-        status = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
-        l->dead = status;
-    } else if (status == YOLK_OK && net_is_dead(l->fd)) {
-        status = base_fail(YOLK_ERR_PEER_DEAD, 0, "shm: the provider ended the connection");
-        l->dead = status;
-    }
+    if (status == YOLK_OK)
+        status = link_look(l);
     if (status == YOLK_OK)
         l->users++;
-    else
-        link_release_if_dead(l);
     mutex_unlock(&l->mutex);
+    if (status != YOLK_OK && status != YOLK_ERR_AGAIN)
+        link_look_at_other(l);
     return status;
 }
 

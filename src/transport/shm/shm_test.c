@@ -231,7 +231,7 @@ static void test_fence(void **state)
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
     assert_int_equal(transfer(ops, other, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
     assert_int_equal(mappings_of("rw-s"), 4); /* own segment and header page, two writers */
-    assert_int_equal(access_grant_fence(&pair.access.grant, SESSION), YOLK_OK);
+    guarded_fence(&pair.access, SESSION);
     assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, SESSION),
                      YOLK_ERR_AGAIN);
     /* It lets go at its next ios, and does not get in again. */
@@ -269,13 +269,13 @@ static void test_fence_stopped_writer(void **state)
             (void)transfer(ops, channel, YOLK_WRITE, &byte, 0, 1);
     }
     uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
-    while (((volatile uint8_t *)pair.bytes)[0] != 0x77)
+    while (racy_byte(pair.bytes + 0) != 0x77)
         assert_true(clock_real_now_ns() < deadline);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     int info;
     assert_int_equal(waitpid(pid, &info, WUNTRACED), pid);
     assert_true(WIFSTOPPED(info));
-    assert_int_equal(access_grant_fence(&pair.access.grant, 500), YOLK_OK);
+    guarded_fence(&pair.access, 500);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, 500),
                          YOLK_ERR_AGAIN);

@@ -234,9 +234,9 @@ static void test_fence(void **state)
     int fd = raw_connect(SESSION);
     uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
     assert_int_equal(net_send_all(fd, bytes, size + 100, deadline), YOLK_OK);
-    while (((volatile uint8_t *)pair.bytes)[99] != 0xab)
+    while (racy_byte(pair.bytes + 99) != 0xab)
         assert_true(clock_real_now_ns() < deadline);
-    assert_int_equal(access_grant_fence(&pair.access.grant, SESSION), YOLK_OK);
+    guarded_fence(&pair.access, SESSION);
     assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, SESSION),
                      YOLK_ERR_AGAIN);
     while (ops->fence_session(pair.provider.endpoint, pair.served, SESSION) == YOLK_ERR_AGAIN)
