@@ -84,6 +84,7 @@ struct sim_slot {
 /* A node (it has a segment) or a client (it has operations). */
 struct sim_peer {
     int index;
+    char name[16];
     int alive;
     uint64_t incarnation;
     uint64_t paused_until_ns;

@@ -26,7 +26,6 @@ void sim_peer_start(struct sim *sim, int index)
 {
     struct sim_peer *peer = &sim->peers[index];
     struct store_session_options options = {0};
-    char name[16];
     struct random dice = random_sim_random(&sim->world.dice);
     peer->index = index;
     peer->alive = 1;
@@ -36,10 +35,10 @@ void sim_peer_start(struct sim *sim, int index)
     peer->expired_session = 0;
     peer->tick_at_ns = 0;
     peer->control = 0;
-    snprintf(name, sizeof name, "%s%d", index < SIM_NODES ? "node" : "client", index);
+    snprintf(peer->name, sizeof peer->name, "%s%d", index < SIM_NODES ? "node" : "client", index);
     random_bytes(&dice, options.client_id, sizeof options.client_id);
     random_bytes(&dice, options.ticket_key, sizeof options.ticket_key);
-    options.name = name;
+    options.name = peer->name;
     options.backoff_first_ns = 5 * CLOCK_NS_PER_MS;
     options.backoff_max_ns = 50 * CLOCK_NS_PER_MS;
     options.reply_timeout_ns = 100 * CLOCK_NS_PER_MS;
