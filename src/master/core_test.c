@@ -52,7 +52,7 @@ struct live_op {
 };
 
 struct client {
-    uint64_t session, connection, next_op, generation;
+    uint64_t session, last_session, connection, next_op, generation;
     uint64_t paused_until;
     struct live_op ops[OPS];
     uint32_t op_count;
@@ -277,6 +277,7 @@ static void get_reply(struct client *c, const struct message *m, const struct wi
 
 static void session_dead(struct client *c)
 {
+    c->last_session = c->session ? c->session : c->last_session;
     c->session = 0;
     for (uint32_t i = c->op_count; i-- > 0;)
         if (c->ops[i].valid_until == 0)
@@ -326,6 +327,8 @@ static void take_reply(const struct frame *f, const struct message *m)
         break;
     case WIRE_SEGMENT_MOUNT_REPLY:
         assert_int_equal(wire_decode(f->kind, f->body, f->size, &mount), YOLK_OK);
+        if (mount.status == YOLK_ERR_STALE && m->op == c->session)
+            session_dead(c);
         if ((c->segment >> 63) && mount.status == YOLK_OK && m->op == c->session) {
             c->segment = mount.segment;
             memcpy(c->mounted_at, master_core_instance(w.core), 16);
@@ -500,6 +503,7 @@ static void open_session(int n)
     base_buf_init(&held, 1 << 20);
     c->connection = ++w.next_connection;
     msg.request = stamp(c, 0);
+    msg.request.session = rnd(2) ? c->last_session : 0;
     msg.client_id[0] = (uint8_t)(n + 1);
     for (uint32_t o = 0; o < c->op_count; o++)
         for (uint32_t i = 0; i < c->ops[o].count; i++) {
@@ -716,8 +720,14 @@ static void restart(uint64_t seed)
     master_core_destroy(w.core);
     assert_int_equal(master_core_create(&w.config, w.now, seed, &w.core), YOLK_OK);
     w.restarts++;
-    for (int i = 0; i < CLIENTS; i++)
-        w.clients[i].connection = ++w.next_connection;
+    for (int i = 0; i < CLIENTS; i++) {
+        struct client *c = &w.clients[i];
+        c->connection = ++w.next_connection;
+        if (c->session == 0 || c->paused_until > w.now || rnd(4) == 0)
+            continue;
+        c->last_session = c->session; /* it sees that this is another master: what it holds goes on */
+        c->session = 0;
+    }
     for (uint32_t i = 0; i < OLD; i++) { /* connections of the old one carry nothing to the new one */
         free(w.old[i].body);
         w.old[i].body = NULL;

@@ -196,7 +196,7 @@ void master_exist(struct master_core *core, const struct wire_keys_request *msg)
 
 static void count_miss(struct master_core *core, const struct master_object *object, uint64_t hash)
 {
-    int ghost = object != NULL ? GHOST_EXPIRED : master_ghost_get(core, hash);
+    int ghost = object == NULL ? master_ghost_get(core, hash) : object->put != NULL ? GHOST_NONE : GHOST_EXPIRED;
     if (ghost == GHOST_EVICTED)
         core->stats.miss_evicted++;
     else if (ghost == GHOST_EXPIRED)
