@@ -5,12 +5,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/common.h"
+#include "platform/net.h"
 
 enum { EXTRA_DRAM };
 
@@ -45,12 +48,39 @@ static void let_signals_kill(const sigset_t *set)
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
 }
 
+/* The TCP addresses this process listens on, for people who want to see or disturb them. */
+static void list_ports(char *out, size_t size)
+{
+    struct rlimit limit;
+    size_t used = 0;
+    out[0] = '\0';
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    /* They were opened a moment ago, so their numbers are low. */
+    for (int fd = 3; fd < 256 && (rlim_t)fd < limit.rlim_cur; fd++) {
+        int listening = 0;
+        socklen_t length = sizeof(listening);
+        struct net_address address;
+        char text[NET_ADDRESS_TEXT_MAX];
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || !listening ||
+            net_local_address(fd, &address) != YOLK_OK || net_address_is_unix(&address))
+            continue;
+        net_address_format(&address, text, sizeof(text));
+        int n = snprintf(out + used, size - used, "%s%s", used ? "," : "", text);
+        if (n < 0 || (size_t)n >= size - used)
+            break;
+        used += (size_t)n;
+    }
+    if (used == 0)
+        snprintf(out, size, "no-tcp");
+}
+
 static int serve(const struct base_config *config, uint64_t size)
 {
     struct yolk_store *store = NULL;
     sigset_t set;
     int number = 0;
-    char text[32];
+    char text[32], ports[1024];
     const char *name = base_config_string(config, SET_NAME);
     /* Before any thread starts, so that none of them takes the signal. */
     sigemptyset(&set);
@@ -61,8 +91,9 @@ static int serve(const struct base_config *config, uint64_t size)
     if (status != YOLK_OK)
         return cli_failure(&command, status, "cannot join the master at %s",
                            base_config_string(config, SET_MASTER));
-    printf("yolk node ready %s%s%s pid %d\n", name, name[0] ? " " : "",
-           base_format_size(size, text, sizeof(text)), (int)getpid());
+    list_ports(ports, sizeof(ports));
+    printf("yolk node ready %s %s%s%s\n", ports, name, name[0] ? " " : "",
+           base_format_size(size, text, sizeof(text)));
     fflush(stdout);
     while (sigwait(&set, &number) != 0)
         ;

@@ -76,10 +76,15 @@ def free_port():
         return s.getsockname()[1]
 
 
+def as_user(user):
+    """Arguments of Popen that run it under another user id without capabilities; None: the same."""
+    return {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+
+
 class Process:
     """A program with its output collected line by line; killed at the end of the test."""
 
-    def __init__(self, args, env=None, cwd=None):
+    def __init__(self, args, env=None, cwd=None, user=None):
         self.args = args
         full_env = dict(os.environ)
         full_env.update(env or {})
@@ -91,6 +96,7 @@ class Process:
             env=full_env,
             cwd=cwd,
             start_new_session=True,
+            **as_user(user),
         )
         self.lines = []
         self._changed = threading.Condition()
@@ -165,6 +171,7 @@ class Context:
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="yolk-e2e-")
         self.processes = []
+        self.user = None  # what is started runs under this user id
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -177,7 +184,7 @@ class Context:
         return self.path(name)
 
     def start(self, *args, env=None):
-        process = Process([str(a) for a in args], env=env)
+        process = Process([str(a) for a in args], env=env, user=self.user)
         self.processes.append(process)
         return process
 
@@ -197,6 +204,7 @@ class Context:
                 stderr=subprocess.PIPE,
                 env=full_env,
                 timeout=timeout_s,
+                **as_user(self.user),
             )
         except subprocess.TimeoutExpired:
             raise Failure(f"yolk {' '.join(map(str, args))} did not end in {timeout_s} s")
@@ -213,7 +221,8 @@ class Context:
 
     def node(self, master, *args, dram="64MiB"):
         process = self.yolk("node", "--master", master, "--dram", dram, *args)
-        process.wait_line(r"^yolk node ready")
+        ports = process.wait_line(r"^yolk node ready (\S+)").group(1)
+        process.ports = [int(p.rsplit(":", 1)[1]) for p in ports.split(",") if ":" in p]
         return process
 
     def close(self):
