@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -191,6 +194,15 @@ static inline enum yolk_status transfer(const struct yolk_transport_ops *ops, vo
     struct yolk_io io = {
         .opcode = opcode, .local = local, .offset = offset, .size = size, .cookie = 5};
     return run_io(ops, channel, &io);
+}
+
+/* Stops a child; when it returns no thread of it runs any more. */
+static inline void stop_child(pid_t pid)
+{
+    int info;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &info, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(info));
 }
 
 static inline int entries_of(const char *folder)

@@ -271,10 +271,7 @@ static void test_fence_stopped_writer(void **state)
     uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
     while (racy_byte(pair.bytes + 0) != 0x77)
         assert_true(clock_real_now_ns() < deadline);
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    int info;
-    assert_int_equal(waitpid(pid, &info, WUNTRACED), pid);
-    assert_true(WIFSTOPPED(info));
+    stop_child(pid);
     guarded_fence(&pair.access, 500);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(ops->fence_session(pair.provider.endpoint, pair.served, 500),
@@ -321,7 +318,7 @@ static void test_peer_killed(void **state)
     assert_int_equal(channel_at(target, &channel), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
     /* Stopped: what is mapped can be read, what is not yet is refused in time. */
-    assert_int_equal(kill(pid, SIGSTOP), 0);
+    stop_child(pid);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_ERR_TIMEOUT);
     assert_int_equal(kill(pid, SIGKILL), 0);

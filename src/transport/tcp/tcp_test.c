@@ -312,7 +312,7 @@ static void test_peer_killed(void **state)
     assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
     assert_int_equal(ops->channel_open(pair.consumer.endpoint, other_target, &other), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes[0], 0, 4096), YOLK_OK);
-    assert_int_equal(kill(child.pid, SIGSTOP), 0);
+    stop_child(child.pid);
     struct yolk_io ios[2] = {
         {.opcode = YOLK_READ, .local = bytes[0], .size = TCP_LENGTH_MAX, .cookie = 0},
         {.opcode = YOLK_WRITE, .local = bytes[1], .size = TCP_LENGTH_MAX, .cookie = 1}};
@@ -385,7 +385,7 @@ static void test_cancel(void **state)
                                       SESSION, &target),
                      YOLK_OK);
     assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
-    assert_int_equal(kill(child.pid, SIGSTOP), 0);
+    stop_child(child.pid);
     struct yolk_io read_io = {.opcode = YOLK_READ, .local = bytes[0], .size = 65536, .cookie = 1};
     struct yolk_io write_io = {.opcode = YOLK_WRITE, .local = bytes[1], .size = 4096, .cookie = 2};
     assert_int_equal(ops->submit(channel, &read_io), YOLK_SUBMIT_QUEUED);
@@ -410,6 +410,45 @@ static void test_cancel(void **state)
     child_kill(&child);
 }
 
+/* The connection breaks under a write whose bytes wait in the stopped provider's socket: it is not
+ * over, whatever the connection's state, until the provider says that nothing of it can land. */
+static void test_lost_write(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    struct child child;
+    void *target = NULL, *channel;
+    static uint8_t bytes[4096];
+    struct yolk_completion c;
+    struct pollfd fds[16];
+    child_start(&child, 0);
+    assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
+                                      SESSION, &target),
+                     YOLK_OK);
+    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
+    stop_child(child.pid);
+    struct yolk_io io = {.opcode = YOLK_WRITE, .local = bytes, .size = sizeof bytes, .cookie = 2};
+    assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    assert_int_equal(ops->wait_fds(channel, fds, 16), 2);
+    assert_int_equal(shutdown(fds[1].fd, SHUT_RDWR), 0);
+    uint64_t until = clock_real_now_ns() + 100 * CLOCK_NS_PER_MS;
+    while (clock_real_now_ns() < until)
+        assert_int_equal(ops->poll(channel, &c, 1), 0);
+    assert_int_equal(kill(child.pid, SIGCONT), 0);
+    c = await(ops, channel);
+    assert_int_equal(c.status, YOLK_ERR_LINK);
+    assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    /* Killed instead: its memory is gone, so that the write is over. */
+    stop_child(child.pid);
+    assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    child_kill(&child);
+    c = await(ops, channel);
+    assert_int_equal(c.status, YOLK_ERR_PEER_DEAD);
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+}
+
 static void test_stop_in_flight(void **state)
 {
     (void)state;
@@ -423,7 +462,7 @@ static void test_stop_in_flight(void **state)
         own.ops->open_target(own.endpoint, child.text, SEGMENT, SEGMENT_SIZE, SESSION, &target),
         YOLK_OK);
     assert_int_equal(own.ops->channel_open(own.endpoint, target, &channel), YOLK_OK);
-    assert_int_equal(kill(child.pid, SIGSTOP), 0);
+    stop_child(child.pid);
     struct yolk_io ios[8];
     for (unsigned i = 0; i < 8; i++) {
         ios[i] = (struct yolk_io){.opcode = i % 2 == 0 ? YOLK_READ : YOLK_WRITE,
@@ -513,6 +552,7 @@ int main(void)
         T(test_peer_killed),
         T(test_restarted_peer),
         T(test_cancel),
+        T(test_lost_write),
         T(test_stop_in_flight),
         cmocka_unit_test(test_no_leaks),
         cmocka_unit_test(test_ipv6),
