@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transfer engine: moves bytes between registered memory of this process and segments.
  *
- * Requests are submitted in batches; each is one task. A task is *terminal* when its result is known and
- * its memory is quiet. If the memory is not quiet drain_limit_ms after the deadline or the cancel, the
- * result is YOLK_ERR_STUCK: final, but the engine keeps owning the range, and each new request on it is
- * refused YOLK_ERR_BUSY until it is quiet.
+ * Requests are submitted in batches; each is one task. A task is *terminal* when its result is
+ * known and its memory is quiet. If the memory is not quiet drain_limit_ms after the deadline or
+ * the cancel, the result is YOLK_ERR_STUCK: final, but the engine keeps owning the range, and each
+ * new request on it is refused YOLK_ERR_BUSY until it is quiet.
  *
- * All calls may be made by many threads at once. Progress is made by the threads that poll or wait (and,
- * for batches nobody looks at any more, by one low-rate thread). Handles carry a generation: one that
- * was closed or freed is never accepted again (YOLK_ERR_STALE). */
+ * All calls may be made by many threads at once. Progress is made by the threads that poll or wait
+ * (and, for batches nobody looks at any more, by one low-rate thread). Handles carry a generation:
+ * one that was closed or freed is never accepted again (YOLK_ERR_STALE). */
 #ifndef YOLK_ENGINE_H
 #define YOLK_ENGINE_H
 
@@ -23,17 +23,17 @@ struct yolk_served;
 
 struct yolk_engine_options {
     size_t struct_size;
-    /* The transports, most preferred first; the tables are static, the array is borrowed until return.
-     * One that cannot work here is left out with its reason (yolk_engine_has_transport). */
+    /* The transports, most preferred first; the tables are static, the array is borrowed until
+     * return. One that cannot work here is left out with its reason (yolk_engine_has_transport). */
     const struct yolk_transport_ops *const *transports;
     size_t transport_count;
     /* Options all transports get; now_ns NULL: the real clock; instance is filled in. */
     struct yolk_transport_options transport;
     /* Per transport, may be NULL: the `wrapped` option (see src/transport/fault/fault.h). */
     const void *const *wrapped;
-    uint64_t drain_limit_ms;      /* 0: the default (5000) */
-    uint32_t attempts_max;        /* tries of one slice on all routes together; 0: the default (3) */
-    uint32_t breaker_failures;    /* failures in a row that open a breaker; 0: the default (3) */
+    uint64_t drain_limit_ms;   /* 0: the default (5000) */
+    uint32_t attempts_max;     /* tries of one slice on all routes together; 0: the default (3) */
+    uint32_t breaker_failures; /* failures in a row that open a breaker; 0: the default (3) */
     uint64_t breaker_cooldown_ms; /* first pause of an open breaker, doubles to 32 times; 0: 1000 */
     uint32_t window_slices;       /* slices of one task in flight; 0: the default (64) */
     uint64_t slice_bytes_max;     /* 0: each transport's own */
@@ -44,33 +44,37 @@ void yolk_engine_options_init(struct yolk_engine_options *options);
 /* YOLK_ERR_NO_ROUTE if no transport works, the text naming each and why. */
 YOLK_MUST_USE enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
                                                   struct yolk_engine **out);
-/* Cancels all batches, drains, frees. YOLK_ERR_BUSY while segments are served, and while memory is not
- * quiet after the drain limit: nothing was freed then, and it may be called again. */
+/* Cancels all batches, drains, frees. YOLK_ERR_BUSY while segments are served, and while memory is
+ * not quiet after the drain limit: nothing was freed then, and it may be called again. */
 YOLK_MUST_USE enum yolk_status yolk_engine_destroy(struct yolk_engine *engine);
 
 /* 1 if the transport is in use. With NULL or room for text the reason why not is left there. */
 int yolk_engine_has_transport(const struct yolk_engine *engine, const char *name, char *reason,
                               size_t reason_size);
 
-/* -- Memory -------------------------------------------------------------------------------------------
- * The same range registered again counts up. A range inside a registered one is another reference to
- * that one (its own unregister gives it back). One that contains or cuts a registered range is refused
- * (YOLK_ERR_OVERLAP). Fails with NOT … any transport's reasons in yolk_last_error() if none accepted. */
+/* -- Memory
+ * ------------------------------------------------------------------------------------------- The
+ * same range registered again counts up. A range inside a registered one is another reference to
+ * that one (its own unregister gives it back). One that contains or cuts a registered range is
+ * refused (YOLK_ERR_OVERLAP). Fails with NOT … any transport's reasons in yolk_last_error() if none
+ * accepted. */
 YOLK_MUST_USE enum yolk_status yolk_engine_register(struct yolk_engine *engine, void *pointer,
                                                     uint64_t size);
-/* pointer and size as registered. NOT_REGISTERED; BUSY while a request is in flight on it and it is the
- * last reference (nothing happened then). */
+/* pointer and size as registered. NOT_REGISTERED; BUSY while a request is in flight on it and it is
+ * the last reference (nothing happened then). */
 YOLK_MUST_USE enum yolk_status yolk_engine_unregister(struct yolk_engine *engine, void *pointer,
                                                       uint64_t size);
 /* 1 if [pointer, pointer + size) lies inside one registration. */
 int yolk_engine_is_registered(struct yolk_engine *engine, const void *pointer, uint64_t size);
 
-/* Memory fit to be served by as many transports as possible (shm's, where it works). Not registered. */
+/* Memory fit to be served by as many transports as possible (shm's, where it works). Not
+ * registered. */
 YOLK_MUST_USE enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engine, uint64_t size,
                                                         struct yolk_memory *out);
 void yolk_engine_memory_free(struct yolk_engine *engine, struct yolk_memory *memory);
 
-/* -- Serving ------------------------------------------------------------------------------------------ */
+/* -- Serving
+ * ------------------------------------------------------------------------------------------ */
 
 struct yolk_serve_options {
     size_t struct_size;
@@ -88,14 +92,17 @@ YOLK_MUST_USE enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
 /* "tcp=…;shm=…;loop=…": goes into the descriptor. Borrowed, constant until unserve. */
 const char *yolk_served_endpoints(const struct yolk_served *served);
 /* From now on only this id and tickets of this key are accepted (the memory was mounted anew). */
-void yolk_served_set_segment(struct yolk_served *served, uint64_t segment, const uint8_t ticket_key[32]);
-/* Refuses the session for good; YOLK_OK once nothing of it can write any more, else YOLK_ERR_AGAIN: ask
- * again. Does not block. NO_MEMORY. */
-YOLK_MUST_USE enum yolk_status yolk_served_fence_session(struct yolk_served *served, uint64_t session);
+void yolk_served_set_segment(struct yolk_served *served, uint64_t segment,
+                             const uint8_t ticket_key[32]);
+/* Refuses the session for good; YOLK_OK once nothing of it can write any more, else YOLK_ERR_AGAIN:
+ * ask again. Does not block. NO_MEMORY. */
+YOLK_MUST_USE enum yolk_status yolk_served_fence_session(struct yolk_served *served,
+                                                         uint64_t session);
 /* Ends serving and frees served; afterwards no transport touches the memory for a peer. */
 void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served);
 
-/* -- Segments of others ------------------------------------------------------------------------------- */
+/* -- Segments of others
+ * ------------------------------------------------------------------------------- */
 
 struct yolk_segment_descriptor {
     uint64_t id;         /* named in every access; another one is STALE */
@@ -103,17 +110,22 @@ struct yolk_segment_descriptor {
     uint64_t size;
     const char *endpoints; /* borrowed until return */
 };
-/* No I/O: transports are tried at first use. session is told to the provider with each connection. */
-YOLK_MUST_USE enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
-                                                        const struct yolk_segment_descriptor *descriptor,
-                                                        uint64_t session, uint64_t *out);
+/* No I/O: transports are tried at first use. session is told to the provider with each connection.
+ */
+YOLK_MUST_USE enum yolk_status
+yolk_engine_segment_open(struct yolk_engine *engine,
+                         const struct yolk_segment_descriptor *descriptor, uint64_t session,
+                         uint64_t *out);
 /* Requests in flight go on; new ones are refused. Targets are closed when the last is over. */
-YOLK_MUST_USE enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t segment);
-/* Read-only view of the whole segment, valid until segment_close. UNSUPPORTED: none on this route. */
+YOLK_MUST_USE enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine,
+                                                         uint64_t segment);
+/* Read-only view of the whole segment, valid until segment_close. UNSUPPORTED: none on this route.
+ */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t segment,
                                                        const void **base, uint64_t *size);
 
-/* -- Batches ------------------------------------------------------------------------------------------ */
+/* -- Batches
+ * ------------------------------------------------------------------------------------------ */
 
 struct yolk_request {
     enum yolk_opcode opcode;
@@ -135,12 +147,13 @@ struct yolk_task_status {
     char transport[16]; /* that ran last; "" before */
 };
 
-YOLK_MUST_USE enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t capacity,
-                                                        uint64_t *batch);
-/* Each request gets a verdict (verdicts[i], required): YOLK_OK, it is task *first + i (rejected ones take
- * a task number too and are terminal with that verdict), or why it was rejected: no memory was touched.
- * Returns YOLK_OK if all were accepted, else the first verdict that is not; LIMIT if the batch has no room
- * for all (nothing was taken then), STALE, CLOSED. Starts as much as has room. */
+YOLK_MUST_USE enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine,
+                                                        uint32_t capacity, uint64_t *batch);
+/* Each request gets a verdict (verdicts[i], required): YOLK_OK, it is task *first + i (rejected
+ * ones take a task number too and are terminal with that verdict), or why it was rejected: no
+ * memory was touched. Returns YOLK_OK if all were accepted, else the first verdict that is not;
+ * LIMIT if the batch has no room for all (nothing was taken then), STALE, CLOSED. Starts as much as
+ * has room. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t batch,
                                                         const struct yolk_request *requests,
                                                         uint32_t count, enum yolk_status *verdicts,
@@ -149,9 +162,10 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engi
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t batch,
                                                       uint32_t task, struct yolk_task_status *out);
 /* Makes progress; *pending: tasks not yet terminal. */
-YOLK_MUST_USE enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t batch,
-                                                          uint32_t *pending);
-/* Until all tasks are terminal (YOLK_OK, whatever their results) or deadline_ns (TIMEOUT; 0: none). */
+YOLK_MUST_USE enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine,
+                                                          uint64_t batch, uint32_t *pending);
+/* Until all tasks are terminal (YOLK_OK, whatever their results) or deadline_ns (TIMEOUT; 0: none).
+ */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t batch,
                                                       uint64_t deadline_ns);
 /* Stops posting, drains what is posted; the task ends CANCELED, or YOLK_OK if all was done. */
@@ -160,9 +174,11 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engi
 /* The handle is dead at once. What is in flight is canceled and reclaimed when quiet. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine, uint64_t batch);
 
-/* -- Looking at it ------------------------------------------------------------------------------------ */
+/* -- Looking at it
+ * ------------------------------------------------------------------------------------ */
 
-/* Which transport would run this request and, for each other one, why not. *text is freed by the caller. */
+/* Which transport would run this request and, for each other one, why not. *text is freed by the
+ * caller. */
 YOLK_MUST_USE enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                                           const struct yolk_request *request,
                                                           char **text);

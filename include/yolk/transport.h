@@ -9,32 +9,29 @@
  * segment as seen from here, under one session. A *channel* is the transport's half of one batch: a
  * sequence of ios to one target.
  *
- * Threads.    Hooks on the endpoint and on targets may be called by many threads at once. Hooks on one
- *             channel are called by one thread at a time (the engine holds the batch's lock), on
- *             different channels by many at once. No hook calls into the engine, but for
- *             access->check on the provider side. No hook holds a lock of the whole endpoint while it
- *             moves data.
- * Blocking.   Only probe, init, open_target, channel_open (all bounded by connect_timeout_ms),
- *             unserve, stop (bounded by stop_timeout_ms) and fini may block. submit may copy up to
- *             limits.slice_bytes_max in the caller's thread but never waits for a peer.
- * Ownership.  The engine owns a struct yolk_io. submit borrows it when it answers QUEUED, until poll
- *             reports its completion; with DONE, AGAIN and FAILED nothing was borrowed.
- * Completion. Exactly once for each QUEUED io, also after cancel and after the peer's death. The
- *             engine bears late, reordered and doubled ones, but a transport must not rely on that.
+ * Threads.    Hooks on the endpoint and on targets may be called by many threads at once. Hooks on
+ * one channel are called by one thread at a time (the engine holds the batch's lock), on different
+ * channels by many at once. No hook calls into the engine, but for access->check on the provider
+ * side. No hook holds a lock of the whole endpoint while it moves data. Blocking.   Only probe,
+ * init, open_target, channel_open (all bounded by connect_timeout_ms), unserve, stop (bounded by
+ * stop_timeout_ms) and fini may block. submit may copy up to limits.slice_bytes_max in the caller's
+ * thread but never waits for a peer. Ownership.  The engine owns a struct yolk_io. submit borrows
+ * it when it answers QUEUED, until poll reports its completion; with DONE, AGAIN and FAILED nothing
+ * was borrowed. Completion. Exactly once for each QUEUED io, also after cancel and after the peer's
+ * death. The engine bears late, reordered and doubled ones, but a transport must not rely on that.
  * Quiet.      A completion (and DONE, FAILED) promises that neither the local memory is touched any
- *             more nor, for a write, the target's. If a transport cannot know the latter (the link broke
- *             with bytes under way) it completes the write as YOLK_ERR_STUCK: never tried again, the
+ *             more nor, for a write, the target's. If a transport cannot know the latter (the link
+ * broke with bytes under way) it completes the write as YOLK_ERR_STUCK: never tried again, the
  *             caller must have the session fenced before the extent is used again.
  * Visibility. When a write is completed YOLK_OK, any later read of any endpoint sees its bytes.
  * Order.      None between ios.
- * Errors.     Any status but YOLK_OK, YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED only
- *             after cancel). Request scope (-1…): this io is wrong, another transport would say so
- *             too, unless it is UNSUPPORTED or LIMIT. Link, peer and process scope: another route may
- *             work; counted by the circuit breaker. Each failing hook leaves nothing behind and sets
- *             yolk_last_error().
- * Stale.      An access that names another segment id than the one served now is YOLK_ERR_STALE, also
- *             when a restarted provider listens on the old address: endpoint text carries a nonce.
- * Fork.       A child process must not use an endpoint of its parent; hooks need not notice.
+ * Errors.     Any status but YOLK_OK, YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED
+ * only after cancel). Request scope (-1…): this io is wrong, another transport would say so too,
+ * unless it is UNSUPPORTED or LIMIT. Link, peer and process scope: another route may work; counted
+ * by the circuit breaker. Each failing hook leaves nothing behind and sets yolk_last_error().
+ * Stale.      An access that names another segment id than the one served now is YOLK_ERR_STALE,
+ * also when a restarted provider listens on the old address: endpoint text carries a nonce. Fork.
+ * A child process must not use an endpoint of its parent; hooks need not notice.
  */
 #ifndef YOLK_TRANSPORT_H
 #define YOLK_TRANSPORT_H
@@ -63,18 +60,19 @@ enum yolk_submit {
 };
 
 /* Capabilities. */
-#define YOLK_CAP_READ (UINT64_C(1) << 0)
-#define YOLK_CAP_WRITE (UINT64_C(1) << 1)
-#define YOLK_CAP_SERVE (UINT64_C(1) << 2)         /* has a provider side */
-#define YOLK_CAP_SAME_PROCESS (UINT64_C(1) << 3)  /* reaches only this process */
-#define YOLK_CAP_SAME_MACHINE (UINT64_C(1) << 4)  /* reaches only this machine */
-#define YOLK_CAP_MAP (UINT64_C(1) << 5)           /* target_map works */
-#define YOLK_CAP_ALLOC (UINT64_C(1) << 6)         /* memory_alloc works */
-#define YOLK_CAP_SERVE_ALLOC (UINT64_C(1) << 7)   /* serves only memory of its memory_alloc */
-#define YOLK_CAP_PEER_DEATH (UINT64_C(1) << 8)    /* notices a dead peer without a deadline */
-#define YOLK_CAP_FAULTY (UINT64_C(1) << 9)        /* a wrapper that breaks the contract on purpose */
+#define YOLK_CAP_READ         (UINT64_C(1) << 0)
+#define YOLK_CAP_WRITE        (UINT64_C(1) << 1)
+#define YOLK_CAP_SERVE        (UINT64_C(1) << 2) /* has a provider side */
+#define YOLK_CAP_SAME_PROCESS (UINT64_C(1) << 3) /* reaches only this process */
+#define YOLK_CAP_SAME_MACHINE (UINT64_C(1) << 4) /* reaches only this machine */
+#define YOLK_CAP_MAP          (UINT64_C(1) << 5) /* target_map works */
+#define YOLK_CAP_ALLOC        (UINT64_C(1) << 6) /* memory_alloc works */
+#define YOLK_CAP_SERVE_ALLOC  (UINT64_C(1) << 7) /* serves only memory of its memory_alloc */
+#define YOLK_CAP_PEER_DEATH   (UINT64_C(1) << 8) /* notices a dead peer without a deadline */
+#define YOLK_CAP_FAULTY       (UINT64_C(1) << 9) /* a wrapper that breaks the contract on purpose */
 
-/* The master's permission to write one extent; zero for reads and where no tickets are asked for. */
+/* The master's permission to write one extent; zero for reads and where no tickets are asked for.
+ */
 struct yolk_ticket {
     uint64_t offset; /* extent in the segment that it is for; ios lie inside */
     uint64_t size;
@@ -90,14 +88,14 @@ struct yolk_access_request {
     uint64_t size;
     const struct yolk_ticket *ticket; /* writes; may be NULL */
     enum yolk_opcode opcode;
-    int whole_map; /* 1: asks for a lasting mapping of all the segment; opcode WRITE: a writable one.
-                    * offset, size and ticket are not looked at. */
+    int whole_map; /* 1: asks for a lasting mapping of all the segment; opcode WRITE: a writable
+                    * one. offset, size and ticket are not looked at. */
 };
 
 /* How the provider side asks whether an access is allowed. check is pure, never blocks long, may be
- * called by many threads. YOLK_OK, _STALE (segment id), _INVALID (range), _ACCESS (ticket, fenced session).
- * A provider must count the access as under way *before* it asks, so that fence_session, called after
- * the callback began to refuse the session, sees each one that was allowed. */
+ * called by many threads. YOLK_OK, _STALE (segment id), _INVALID (range), _ACCESS (ticket, fenced
+ * session). A provider must count the access as under way *before* it asks, so that fence_session,
+ * called after the callback began to refuse the session, sees each one that was allowed. */
 struct yolk_access {
     void *self;
     enum yolk_status (*check)(void *self, const struct yolk_access_request *request);
@@ -113,12 +111,12 @@ struct yolk_transport_options {
     const char *socket_dir; /* folder for Unix sockets; NULL: a private one is made */
     const uint8_t *secret;  /* shared secret of the hello; NULL: none */
     size_t secret_size;
-    uint8_t instance[16];         /* nonce of this engine, filled in by yolk_engine_create */
-    uint32_t connections_max;     /* consumer connections to one target; 0: the default (8) */
-    uint32_t workers_max;         /* provider threads; 0: the default (16) */
-    uint64_t connect_timeout_ms;  /* 0: the default (3000) */
-    uint64_t stop_timeout_ms;     /* 0: the default (5000) */
-    const void *wrapped;          /* wrappers only (fault.h): what to wrap and how */
+    uint8_t instance[16];        /* nonce of this engine, filled in by yolk_engine_create */
+    uint32_t connections_max;    /* consumer connections to one target; 0: the default (8) */
+    uint32_t workers_max;        /* provider threads; 0: the default (16) */
+    uint64_t connect_timeout_ms; /* 0: the default (3000) */
+    uint64_t stop_timeout_ms;    /* 0: the default (5000) */
+    const void *wrapped;         /* wrappers only (fault.h): what to wrap and how */
 };
 
 struct yolk_limits {
@@ -144,7 +142,7 @@ struct yolk_memory {
 struct yolk_serve {
     void *memory;
     uint64_t size;
-    uint64_t segment; /* first id; see set_segment_id */
+    uint64_t segment;                     /* first id; see set_segment_id */
     const struct yolk_memory *allocation; /* what this transport's memory_alloc gave, else NULL */
     struct yolk_access access;
 };
@@ -155,8 +153,8 @@ struct yolk_io {
     enum yolk_opcode opcode;
     void *local;
     uint64_t offset; /* in the segment */
-    uint64_t size;   /* 0 to limits.slice_bytes_max; 0 is checked like any other but moves nothing */
-    void *key;       /* this transport's key of the registration local lies in */
+    uint64_t size; /* 0 to limits.slice_bytes_max; 0 is checked like any other but moves nothing */
+    void *key;     /* this transport's key of the registration local lies in */
     struct yolk_ticket ticket;
     uint64_t deadline_ns; /* UINT64_MAX: none. A hint: the engine cancels when it is over */
     uint64_t cookie;      /* names the io in its completion */
@@ -173,22 +171,25 @@ struct yolk_completion {
     enum yolk_status status;
 };
 
-/* The table of a transport. Static and constant. Required slots are marked; the engine replaces each
- * other one that is NULL or lies beyond `size` by a stub that answers UNSUPPORTED. */
+/* The table of a transport. Static and constant. Required slots are marked; the engine replaces
+ * each other one that is NULL or lies beyond `size` by a stub that answers UNSUPPORTED. */
 struct yolk_transport_ops {
-    uint32_t size; /* sizeof this struct as the transport was built */
-    uint32_t abi;  /* YOLK_TRANSPORT_ABI */
+    uint32_t size;    /* sizeof this struct as the transport was built */
+    uint32_t abi;     /* YOLK_TRANSPORT_ABI */
     const char *name; /* [a-z0-9_]+; the key of its endpoint text */
     uint64_t caps;
 
-    /* -- The endpoint ----------------------------------------------------------------------------- */
+    /* -- The endpoint -----------------------------------------------------------------------------
+     */
 
-    /* Required. Is it usable here? Cheap, leaves nothing behind. Fills *out; on failure a reason. */
+    /* Required. Is it usable here? Cheap, leaves nothing behind. Fills *out; on failure a reason.
+     */
     enum yolk_status (*probe)(const struct yolk_transport_options *options, struct yolk_probe *out);
     /* Required. Makes an endpoint. Borrows options until return, so copies what it needs. */
     enum yolk_status (*init)(const struct yolk_transport_options *options, void **endpoint);
-    /* Required. Refuses new work, fails what is queued (poll still reports it), joins the transport's
-     * threads. TIMEOUT if peers would not let go within stop_timeout_ms; may be called again. */
+    /* Required. Refuses new work, fails what is queued (poll still reports it), joins the
+     * transport's threads. TIMEOUT if peers would not let go within stop_timeout_ms; may be called
+     * again. */
     enum yolk_status (*stop)(void *endpoint);
     /* Required. Frees all. Only after stop answered OK and each channel, target, buffer, memory and
      * served segment was given back. Leaves no descriptor, mapping or thread. */
@@ -196,10 +197,11 @@ struct yolk_transport_ops {
     /* Required. Constant after init. */
     void (*limits)(void *endpoint, struct yolk_limits *out);
 
-    /* -- Local memory ----------------------------------------------------------------------------- */
+    /* -- Local memory -----------------------------------------------------------------------------
+     */
 
-    /* Required. Prepares [pointer, pointer + size) for ios; *key may be NULL. Refuses, with the reason
-     * in yolk_last_error(), what the transport cannot use. Touches no page. */
+    /* Required. Prepares [pointer, pointer + size) for ios; *key may be NULL. Refuses, with the
+     * reason in yolk_last_error(), what the transport cannot use. Touches no page. */
     enum yolk_status (*add_buffer)(void *endpoint, void *pointer, uint64_t size, void **key);
     /* Required. Called only when no io on the buffer is borrowed. */
     void (*remove_buffer)(void *endpoint, void *key);
@@ -208,49 +210,53 @@ struct yolk_transport_ops {
     /* Optional. After unserve and remove_buffer. */
     void (*memory_free)(void *endpoint, struct yolk_memory *memory);
 
-    /* -- The provider side (optional as a whole) -------------------------------------------------- */
+    /* -- The provider side (optional as a whole) --------------------------------------------------
+     */
 
-    /* Begins to serve. Writes the text after "name=" that a consumer needs into text (NUL terminated, no
+    /* Begins to serve. Writes the text after "name=" that a consumer needs into text (NUL
+     * terminated, no
      * ';', at most text_size), and *served. UNSUPPORTED: this memory cannot be served by it. */
-    enum yolk_status (*serve)(void *endpoint, const struct yolk_serve *serve, void **served, char *text,
-                              size_t text_size);
-    /* The segment goes on under another id (it was mounted anew). access->check already refuses the old
-     * id; a transport whose consumers hold mappings ends them here: their next io is STALE. */
+    enum yolk_status (*serve)(void *endpoint, const struct yolk_serve *serve, void **served,
+                              char *text, size_t text_size);
+    /* The segment goes on under another id (it was mounted anew). access->check already refuses the
+     * old id; a transport whose consumers hold mappings ends them here: their next io is STALE. */
     void (*set_segment_id)(void *endpoint, void *served, uint64_t segment);
-    /* Nothing of this session may write any more. access->check already refuses it; the transport ends its
-     * connections and mappings. YOLK_OK once no write of the session can reach the memory, else AGAIN
-     * (ask again; idempotent). Does not block. */
+    /* Nothing of this session may write any more. access->check already refuses it; the transport
+     * ends its connections and mappings. YOLK_OK once no write of the session can reach the memory,
+     * else AGAIN (ask again; idempotent). Does not block. */
     enum yolk_status (*fence_session)(void *endpoint, void *served, uint64_t session);
-    /* Ends serving. When it returns no access touches the memory through this transport; mappings that
-     * another process keeps show memory that is no longer given a meaning. */
+    /* Ends serving. When it returns no access touches the memory through this transport; mappings
+     * that another process keeps show memory that is no longer given a meaning. */
     void (*unserve)(void *endpoint, void *served);
 
-    /* -- The consumer side ------------------------------------------------------------------------ */
+    /* -- The consumer side ------------------------------------------------------------------------
+     */
 
-    /* Required. text: what serve wrote. Connects now or at the first channel. NO_ROUTE with the reason
-     * when the target is out of this transport's reach (other process, other machine), STALE when it is
-     * another life of the provider, AUTH, VERSION, REFUSED, TIMEOUT, PEER_DEAD. */
-    enum yolk_status (*open_target)(void *endpoint, const char *text, uint64_t segment, uint64_t size,
-                                    uint64_t session, void **target);
+    /* Required. text: what serve wrote. Connects now or at the first channel. NO_ROUTE with the
+     * reason when the target is out of this transport's reach (other process, other machine), STALE
+     * when it is another life of the provider, AUTH, VERSION, REFUSED, TIMEOUT, PEER_DEAD. */
+    enum yolk_status (*open_target)(void *endpoint, const char *text, uint64_t segment,
+                                    uint64_t size, uint64_t session, void **target);
     /* Required. All channels are closed. */
     void (*close_target)(void *endpoint, void *target);
     /* Optional. The whole segment, readable in this process until close_target. */
     enum yolk_status (*target_map)(void *endpoint, void *target, const void **base, uint64_t *size);
-    /* Required. Cheap: called once for each batch and target. LIMIT: no more connections now (the engine
-     * tries again later); link and peer statuses. */
+    /* Required. Cheap: called once for each batch and target. LIMIT: no more connections now (the
+     * engine tries again later); link and peer statuses. */
     enum yolk_status (*channel_open)(void *endpoint, void *target, void **channel);
     /* Required. Takes one io. See enum yolk_submit. */
     enum yolk_submit (*submit)(void *channel, struct yolk_io *io);
-    /* Required. Makes progress, reports up to max completions, returns their number. Never blocks. */
+    /* Required. Makes progress, reports up to max completions, returns their number. Never blocks.
+     */
     uint32_t (*poll)(void *channel, struct yolk_completion *completions, uint32_t max);
-    /* Optional. Ends the io with this cookie as soon as its memory can be made quiet: it is reported by
-     * poll as CANCELED, or as what it became. Harms no other io. Unknown cookies are ignored. A transport
-     * without it lets ios run to their end. */
+    /* Optional. Ends the io with this cookie as soon as its memory can be made quiet: it is
+     * reported by poll as CANCELED, or as what it became. Harms no other io. Unknown cookies are
+     * ignored. A transport without it lets ios run to their end. */
     void (*cancel)(void *channel, uint64_t cookie);
     /* Required. Only when each QUEUED io was reported, else YOLK_ERR_BUSY and nothing happens. */
     enum yolk_status (*channel_close)(void *channel);
-    /* Optional. What poll(2) should wait for before poll may find something new: fills up to max entries,
-     * returns their number. 0, or no hook: poll again soon. */
+    /* Optional. What poll(2) should wait for before poll may find something new: fills up to max
+     * entries, returns their number. 0, or no hook: poll again soon. */
     uint32_t (*wait_fds)(void *channel, struct pollfd *fds, uint32_t max);
 };
 

@@ -99,7 +99,8 @@ enum yolk_status access_check(const struct access_grant *grant,
         return YOLK_ERR_INVALID;
     if ((request->segment != grant->segment || grant->segment == 0) && !mutated(MUT_ACCEPT_STALE))
         return YOLK_ERR_STALE;
-    /* Readers are fenced too: a session that is gone has no business here, and one rule is simpler. */
+    /* Readers are fenced too: a session that is gone has no business here, and one rule is simpler.
+     */
     if (access_grant_is_fenced(grant, request->session))
         return YOLK_ERR_ACCESS;
     if (request->whole_map)

@@ -29,13 +29,13 @@ void access_grant_free(struct access_grant *grant);
 YOLK_MUST_USE enum yolk_status access_grant_fence(struct access_grant *grant, uint64_t session);
 int access_grant_is_fenced(const struct access_grant *grant, uint64_t session);
 
-/* STALE: another segment id. INVALID: outside the segment. ACCESS: fenced session, or a write whose ticket
- * is missing, forged, for another session or for another extent. */
+/* STALE: another segment id. INVALID: outside the segment. ACCESS: fenced session, or a write whose
+ * ticket is missing, forged, for another session or for another extent. */
 YOLK_MUST_USE enum yolk_status access_check(const struct access_grant *grant,
                                             const struct yolk_access_request *request);
 
-/* The ticket's code: what the master hands out and the provider recomputes. 16-byte keyed BLAKE2b over
- * (segment, offset, size, session, op), each little endian. */
+/* The ticket's code: what the master hands out and the provider recomputes. 16-byte keyed BLAKE2b
+ * over (segment, offset, size, session, op), each little endian. */
 void access_ticket_mac(const uint8_t ticket_key[ACCESS_TICKET_KEY_SIZE], uint64_t segment,
                        uint64_t offset, uint64_t size, uint64_t session, uint64_t op,
                        uint8_t mac[ACCESS_TICKET_SIZE]);

@@ -20,7 +20,8 @@ static struct access_grant make_grant(int require_tickets)
     return grant;
 }
 
-static struct yolk_access_request make_request(enum yolk_opcode opcode, uint64_t offset, uint64_t size)
+static struct yolk_access_request make_request(enum yolk_opcode opcode, uint64_t offset,
+                                               uint64_t size)
 {
     return (struct yolk_access_request){
         .segment = SEGMENT, .session = SESSION, .offset = offset, .size = size, .opcode = opcode};
@@ -46,7 +47,8 @@ static void ranges(void **state)
     };
     struct access_grant grant = make_grant(0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct yolk_access_request request = make_request(YOLK_READ, cases[i].offset, cases[i].size);
+        struct yolk_access_request request =
+            make_request(YOLK_READ, cases[i].offset, cases[i].size);
         assert_int_equal(access_check(&grant, &request), cases[i].expected);
         request.opcode = YOLK_WRITE;
         assert_int_equal(access_check(&grant, &request), cases[i].expected);

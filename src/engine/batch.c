@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches as callers see them: handles, submit, poll, wait, cancel, free. batch_run.c moves them on.
+/* Batches as callers see them: handles, submit, poll, wait, cancel, free. batch_run.c moves them
+ * on.
  *
- * A slot is never freed before the engine, so a handle is looked up without a lock of the whole engine: load the
- * chunk, lock the slot, compare the generation. */
+ * A slot is never freed before the engine, so a handle is looked up without a lock of the whole
+ * engine: load the chunk, lock the slot, compare the generation. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,9 +21,8 @@ static struct batch *slot_at(struct yolk_engine *engine, uint32_t index)
 {
     if (index >= ENGINE_BATCH_CHUNK * ENGINE_BATCH_CHUNKS_MAX)
         return NULL;
-    struct batch *chunk =
-        atomic_load_explicit(&engine->batches.chunks[index / ENGINE_BATCH_CHUNK],
-                             memory_order_acquire);
+    struct batch *chunk = atomic_load_explicit(&engine->batches.chunks[index / ENGINE_BATCH_CHUNK],
+                                               memory_order_acquire);
     return chunk == NULL ? NULL : &chunk[index % ENGINE_BATCH_CHUNK];
 }
 
@@ -89,7 +89,8 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
                                           uint64_t *out)
 {
     if (engine == NULL || out == NULL || capacity == 0 || capacity > ENGINE_BATCH_TASKS_MAX)
-        return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks", ENGINE_BATCH_TASKS_MAX);
+        return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks",
+                         ENGINE_BATCH_TASKS_MAX);
     if (atomic_load(&engine->closing))
         return YOLK_ERR_CLOSED;
     struct batch_state state;
@@ -147,9 +148,10 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     struct registration *registration = NULL;
     enum yolk_status status = YOLK_OK;
     if (request->size > segment->size || request->offset > segment->size - request->size)
-        status = base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
-                           (unsigned long long)request->offset, (unsigned long long)request->size,
-                           (unsigned long long)segment->size);
+        status =
+            base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
+                      (unsigned long long)request->offset, (unsigned long long)request->size,
+                      (unsigned long long)segment->size);
     else if (request->size > 0 &&
              (registration = registry_acquire(engine, request->local, request->size)) == NULL)
         status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
@@ -320,7 +322,8 @@ enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t han
     }
 }
 
-enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t handle, uint32_t index)
+enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t handle,
+                                          uint32_t index)
 {
     struct batch *batch = lock_batch(engine, handle);
     if (batch == NULL)

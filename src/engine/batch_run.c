@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves one batch on: polls its channels, enforces deadlines, posts slices, fails over. The batch's lock is
- * held in every function here. */
+/* Moves one batch on: polls its channels, enforces deadlines, posts slices, fails over. The batch's
+ * lock is held in every function here. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,8 @@ static void count_result(struct yolk_engine *engine, enum yolk_status status)
     }
 }
 
-/* After each change of a task: statistics once it is terminal, its references back once it is quiet. */
+/* After each change of a task: statistics once it is terminal, its references back once it is
+ * quiet. */
 static void after_change(struct yolk_engine *engine, struct batch *batch, uint32_t index)
 {
     struct batch_task *state = &batch->state.tasks[index];
@@ -198,8 +199,8 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
     }
     struct transport *transport = &engine->transports[index];
     void *channel = NULL;
-    enum yolk_status status = transport->ops.channel_open(
-        transport->endpoint, segment->routes[index].target, &channel);
+    enum yolk_status status =
+        transport->ops.channel_open(transport->endpoint, segment->routes[index].target, &channel);
     if (status != YOLK_OK)
         return status;
     atomic_fetch_add(&segment->references, 1);
@@ -238,8 +239,8 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
     }
 }
 
-/* A route for this slice: the task's, another one after a failure, or the same once more where that makes
- * sense and there is no other. */
+/* A route for this slice: the task's, another one after a failure, or the same once more where that
+ * makes sense and there is no other. */
 static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *batch, uint32_t index,
                                     uint32_t tried, bool again_here, uint32_t *channel)
 {

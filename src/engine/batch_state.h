@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bookkeeping of one batch: which bytes are cut into slices, posted, in place; what each task's
- * result is, and when it is final. Pure: no locks, no clock, no transport, so that the simulator runs the
- * same code. The driver (batch.c) holds the batch's lock around each call.
+ * result is, and when it is final. Pure: no locks, no clock, no transport, so that the simulator
+ * runs the same code. The driver (batch.c) holds the batch's lock around each call.
  *
- * A slice lives from take to complete. Its cookie is index + generation, and the generation changes when
- * the slice ends: a completion that comes twice or late finds no slice and is ignored. */
+ * A slice lives from take to complete. Its cookie is index + generation, and the generation changes
+ * when the slice ends: a completion that comes twice or late finds no slice and is ignored. */
 #ifndef YOLK_ENGINE_BATCH_STATE_H
 #define YOLK_ENGINE_BATCH_STATE_H
 
@@ -14,7 +14,7 @@
 
 #include <yolk/status.h>
 
-#define BATCH_NONE UINT32_MAX
+#define BATCH_NONE  UINT32_MAX
 #define BATCH_NEVER UINT64_MAX
 
 enum batch_slice_state { BATCH_SLICE_FREE = 0, BATCH_SLICE_READY, BATCH_SLICE_TAKEN };
@@ -24,12 +24,12 @@ struct batch_slice {
     uint64_t size;
     uint32_t task;
     uint32_t generation;
-    uint32_t next; /* in the free list or the task's list of ready slices */
+    uint32_t next;  /* in the free list or the task's list of ready slices */
     uint32_t tried; /* bits of the routes that failed this slice */
     enum batch_slice_state state;
-    uint8_t attempts; /* that failed */
-    uint8_t route;    /* the present one, while taken */
-    bool retry_here;  /* the last failure may not repeat on the same route */
+    uint8_t attempts;      /* that failed */
+    uint8_t route;         /* the present one, while taken */
+    bool retry_here;       /* the last failure may not repeat on the same route */
     enum yolk_status last; /* failure, for the case that no route is left */
 };
 
@@ -62,7 +62,7 @@ struct batch_state {
     uint32_t queue_head; /* tasks that may have something to post */
     uint32_t queue_tail;
     uint32_t queue_length;
-    uint32_t window;      /* slices of one task taken at a time */
+    uint32_t window; /* slices of one task taken at a time */
     uint32_t attempts_max;
     uint32_t pending;     /* tasks not terminal */
     uint32_t taken;       /* slices, of all tasks */
@@ -76,19 +76,20 @@ YOLK_MUST_USE enum yolk_status batch_state_init(struct batch_state *state, uint3
                                                 uint64_t drain_limit_ns);
 void batch_state_free(struct batch_state *state);
 
-/* Takes the next task number; the caller checked that there is room. deadline_ns: BATCH_NEVER: none. */
+/* Takes the next task number; the caller checked that there is room. deadline_ns: BATCH_NEVER:
+ * none. */
 uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
                          uint64_t cookie);
 /* A task that is terminal from the beginning: it was refused. */
 uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, uint64_t cookie);
 
-/* The next task with something to post, BATCH_NONE if there is none. It leaves the queue; give it back
- * with requeue if batch_state_take was not asked until it answered BATCH_NONE. */
+/* The next task with something to post, BATCH_NONE if there is none. It leaves the queue; give it
+ * back with requeue if batch_state_take was not asked until it answered BATCH_NONE. */
 uint32_t batch_state_dequeue(struct batch_state *state);
 void batch_state_requeue(struct batch_state *state, uint32_t task);
 
-/* The next slice of this task, taken, or BATCH_NONE: nothing to post now (window full, all cut, ended; or
- * no memory, then *no_memory is set). Ready (failed or short) slices come first. */
+/* The next slice of this task, taken, or BATCH_NONE: nothing to post now (window full, all cut,
+ * ended; or no memory, then *no_memory is set). Ready (failed or short) slices come first. */
 uint32_t batch_state_take(struct batch_state *state, uint32_t task, uint64_t slice_bytes_max,
                           bool *no_memory);
 /* The transport would not have it now: it is ready again, nothing is counted. */
@@ -106,13 +107,13 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
                                         enum yolk_status status, uint64_t transferred,
                                         uint32_t *task);
 
-/* Ends the task early (CANCELED, TIMEOUT), or as a failure (anything else): nothing more is posted. True
- * if slices are out: the driver cancels them. No effect on a terminal task. */
+/* Ends the task early (CANCELED, TIMEOUT), or as a failure (anything else): nothing more is posted.
+ * True if slices are out: the driver cancels them. No effect on a terminal task. */
 bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t task,
                      enum yolk_status status);
 
-/* The next task whose deadline passed (*stuck false: end it with TIMEOUT was done, cancel its slices), or
- * that became STUCK now (*stuck true). BATCH_NONE: no more; call until then. */
+/* The next task whose deadline passed (*stuck false: end it with TIMEOUT was done, cancel its
+ * slices), or that became STUCK now (*stuck true). BATCH_NONE: no more; call until then. */
 uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *stuck);
 
 /* Whether another attempt can help, and whether the same route is worth a try. */

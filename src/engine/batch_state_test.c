@@ -27,8 +27,8 @@ static uint32_t take(struct batch_state *state, uint32_t task, uint64_t most)
     return slice;
 }
 
-static enum batch_outcome complete(struct batch_state *state, uint64_t cookie, enum yolk_status status,
-                                   uint64_t transferred)
+static enum batch_outcome complete(struct batch_state *state, uint64_t cookie,
+                                   enum yolk_status status, uint64_t transferred)
 {
     uint32_t task;
     return batch_state_complete(state, 1, cookie, status, transferred, &task);
@@ -78,7 +78,8 @@ static void empty_task(void **unused)
     assert_int_equal(state.slices[slice].size, 0);
     assert_int_equal(take(&state, task, 100), BATCH_NONE);
     assert_false(state.tasks[task].terminal); /* it is checked like any other */
-    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_OK, 0), BATCH_PROGRESS);
+    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_OK, 0),
+                     BATCH_PROGRESS);
     assert_true(state.tasks[task].terminal);
     batch_state_free(&state);
 }
@@ -95,7 +96,8 @@ static void refused_by_transport(void **unused)
     assert_int_equal(batch_state_dequeue(&state), task); /* back in the queue */
     assert_int_equal(take(&state, task, 100), slice);
     assert_int_equal(state.slices[slice].attempts, 0);
-    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_OK, 10), BATCH_PROGRESS);
+    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_OK, 10),
+                     BATCH_PROGRESS);
     assert_true(state.tasks[task].terminal);
     batch_state_free(&state);
 }
@@ -114,7 +116,8 @@ static void short_then_rest(void **unused)
     assert_int_equal(state.slices[slice].size, 70);
     assert_int_equal(complete(&state, old, YOLK_OK, 30), BATCH_UNKNOWN);
     /* A failure with a part in place: tried again from the first byte not confirmed. */
-    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_ERR_LINK, 20), BATCH_RETRY);
+    assert_int_equal(complete(&state, batch_state_cookie(&state, slice), YOLK_ERR_LINK, 20),
+                     BATCH_RETRY);
     slice = take(&state, task, 100);
     assert_int_equal(state.slices[slice].offset, 50);
     /* Nothing at all, said to be fine, until the attempts are used up. */
@@ -205,8 +208,8 @@ static void deadline_then_stuck(void **unused)
 /* Random histories: every task ends exactly once, with the books balanced. */
 static void random_history(uint64_t seed)
 {
-    static const enum yolk_status statuses[] = {YOLK_OK, YOLK_OK, YOLK_OK, YOLK_ERR_LINK,
-                                                YOLK_ERR_ACCESS, YOLK_ERR_PEER_DEAD};
+    static const enum yolk_status statuses[] = {YOLK_OK,       YOLK_OK,         YOLK_OK,
+                                                YOLK_ERR_LINK, YOLK_ERR_ACCESS, YOLK_ERR_PEER_DEAD};
     struct random_sim sim;
     random_sim_init(&sim, seed);
     struct random random = random_sim_random(&sim);
@@ -214,8 +217,9 @@ static void random_history(uint64_t seed)
     uint64_t out[16 * WINDOW];
     uint32_t out_count = 0;
     for (uint32_t i = 0; i < 16; i++)
-        (void)batch_state_add(&state, random_below(&random, 500),
-                              random_below(&random, 4) == 0 ? random_below(&random, 300) : BATCH_NEVER, i);
+        (void)batch_state_add(
+            &state, random_below(&random, 500),
+            random_below(&random, 4) == 0 ? random_below(&random, 300) : BATCH_NEVER, i);
     for (uint64_t now_ns = 1; state.pending > 0; now_ns++) {
         assert_true(now_ns < 100000);
         uint32_t task = batch_state_dequeue(&state);
@@ -227,7 +231,8 @@ static void random_history(uint64_t seed)
             batch_state_requeue(&state, task);
         }
         if (random_below(&random, 200) == 0)
-            (void)batch_state_end(&state, now_ns, (uint32_t)random_below(&random, 16), YOLK_ERR_CANCELED);
+            (void)batch_state_end(&state, now_ns, (uint32_t)random_below(&random, 16),
+                                  YOLK_ERR_CANCELED);
         bool stuck;
         while (batch_state_expire(&state, now_ns, &stuck) != BATCH_NONE)
             continue;
@@ -241,8 +246,8 @@ static void random_history(uint64_t seed)
             if (status != YOLK_OK && moved == size)
                 moved = 0;
             out[pick] = out[--out_count];
-            assert_int_not_equal(batch_state_complete(&state, now_ns, cookie, status, moved, &whose),
-                                 BATCH_UNKNOWN);
+            assert_int_not_equal(
+                batch_state_complete(&state, now_ns, cookie, status, moved, &whose), BATCH_UNKNOWN);
             assert_int_equal(batch_state_complete(&state, now_ns, cookie, status, moved, &whose),
                              BATCH_UNKNOWN);
         }
@@ -269,10 +274,10 @@ static void random_histories(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(window_and_end),       cmocka_unit_test(empty_task),
-        cmocka_unit_test(refused_by_transport), cmocka_unit_test(short_then_rest),
+        cmocka_unit_test(window_and_end),        cmocka_unit_test(empty_task),
+        cmocka_unit_test(refused_by_transport),  cmocka_unit_test(short_then_rest),
         cmocka_unit_test(quiet_before_terminal), cmocka_unit_test(cancel_drains),
-        cmocka_unit_test(cancel_too_late),      cmocka_unit_test(deadline_then_stuck),
+        cmocka_unit_test(cancel_too_late),       cmocka_unit_test(deadline_then_stuck),
         cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests_name("engine.batch_state", tests, NULL, NULL);

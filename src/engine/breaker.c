@@ -38,7 +38,8 @@ bool breaker_failure(struct breaker *b, const struct breaker_rule *rule, uint64_
     if (b->failures < UINT32_MAX)
         b->failures++;
     if (b->open_until_ns != 0) {
-        /* The probe failed, or a straggler of before: later than the present end only for a probe. */
+        /* The probe failed, or a straggler of before: later than the present end only for a probe.
+         */
         if (now_ns < b->open_until_ns && b->doublings < BREAKER_DOUBLINGS_MAX)
             b->doublings++;
         b->open_until_ns = cooldown_end(b, rule, now_ns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A circuit breaker of one (transport, segment): skips a route that fails, tries it again later with one
- * probe, each time twice as late. Pure; the caller locks. */
+/* A circuit breaker of one (transport, segment): skips a route that fails, tries it again later
+ * with one probe, each time twice as late. Pure; the caller locks. */
 #ifndef YOLK_ENGINE_BREAKER_H
 #define YOLK_ENGINE_BREAKER_H
 
@@ -21,8 +21,8 @@ struct breaker_rule {
     uint64_t cooldown_ns;
 };
 
-/* May the route be used now? After the cooldown one caller gets true and becomes the probe; the others wait
- * another cooldown or until the probe succeeds. */
+/* May the route be used now? After the cooldown one caller gets true and becomes the probe; the
+ * others wait another cooldown or until the probe succeeds. */
 bool breaker_allows(struct breaker *b, const struct breaker_rule *rule, uint64_t now_ns);
 /* The same question without becoming the probe. */
 bool breaker_is_open(const struct breaker *b, uint64_t now_ns);

@@ -23,7 +23,7 @@ static void opens_probes_and_closes(void **state)
     assert_int_equal(b.last, YOLK_ERR_PEER_DEAD);
     assert_false(breaker_allows(&b, &rule, 104));
     assert_true(breaker_is_open(&b, 104));
-    assert_true(breaker_allows(&b, &rule, 105)); /* the probe */
+    assert_true(breaker_allows(&b, &rule, 105));  /* the probe */
     assert_false(breaker_allows(&b, &rule, 106)); /* one only */
     assert_false(breaker_failure(&b, &rule, 110, YOLK_ERR_LINK));
     assert_false(breaker_allows(&b, &rule, 309)); /* twice as long */

@@ -56,7 +56,8 @@ struct registry {
     struct base_imap map;
 };
 /* Finds the registration around the range and counts a task in. NULL: not registered. */
-struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer, uint64_t size);
+struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer,
+                                      uint64_t size);
 void registry_release(struct registration *registration);
 void registry_clear(struct yolk_engine *engine);
 
@@ -103,8 +104,8 @@ struct route_query {
     uint32_t tried;    /* not to be taken again */
     uint8_t hint;      /* ENGINE_NO_TRANSPORT: none */
 };
-/* The first transport in order that can run it now, its target open. Otherwise the status that tells most.
- * reasons may be NULL; else a line for each transport. */
+/* The first transport in order that can run it now, its target open. Otherwise the status that
+ * tells most. reasons may be NULL; else a line for each transport. */
 YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  const struct route_query *query, uint64_t now_ns,
                                                  struct base_buf *reasons, uint8_t *transport);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches that were freed before their memory was quiet, and the one thread that looks after them. It sleeps
- * while there are none. */
+/* Batches that were freed before their memory was quiet, and the one thread that looks after them.
+ * It sleeps while there are none. */
 #include "base/error.h"
 #include "engine/internal.h"
 #include "platform/clock.h"
@@ -14,7 +14,8 @@ uint64_t quarantine_reap(struct yolk_engine *engine)
     uint64_t rounds = quarantine->count;
     mutex_unlock(&quarantine->lock);
     for (; rounds > 0; rounds--) {
-        /* A batch taken off the list is this thread's alone. Its lock is taken without the list's. */
+        /* A batch taken off the list is this thread's alone. Its lock is taken without the list's.
+         */
         mutex_lock(&quarantine->lock);
         struct base_list *node = base_list_pop_front(&quarantine->batches);
         mutex_unlock(&quarantine->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory. Writers (register, unregister) are rare and take the lock alone; each submit looks a
- * range up under the shared lock. */
+/* Registered memory. Writers (register, unregister) are rare and take the lock alone; each submit
+ * looks a range up under the shared lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,8 @@ static struct alias *find_alias(struct registration *registration, uint64_t star
     return NULL;
 }
 
-static enum yolk_status add_reference(struct registration *registration, uint64_t start, uint64_t size)
+static enum yolk_status add_reference(struct registration *registration, uint64_t start,
+                                      uint64_t size)
 {
     if (start != registration->start || size != registration->size) {
         struct alias *alias = find_alias(registration, start, size);
@@ -176,7 +177,8 @@ int yolk_engine_is_registered(struct yolk_engine *engine, const void *pointer, u
     return 1;
 }
 
-struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer, uint64_t size)
+struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer,
+                                      uint64_t size)
 {
     struct base_range found;
     struct registration *registration = NULL;

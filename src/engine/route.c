@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "engine/internal.h"
 
-/* What a caller must hear if no route is left: an old identity before a dead peer before the rest. */
+/* What a caller must hear if no route is left: an old identity before a dead peer before the rest.
+ */
 static enum yolk_status tell_most(enum yolk_status a, enum yolk_status b)
 {
     static const enum yolk_status order[] = {YOLK_ERR_STALE, YOLK_ERR_AUTH, YOLK_ERR_VERSION,
@@ -29,15 +30,15 @@ static bool is_lasting(enum yolk_status status)
 }
 
 /* The route's lock is held. */
-static enum yolk_status open_route(struct yolk_engine *engine, struct segment *segment, uint8_t index,
-                                   uint64_t now_ns)
+static enum yolk_status open_route(struct yolk_engine *engine, struct segment *segment,
+                                   uint8_t index, uint64_t now_ns)
 {
     struct route *route = &segment->routes[index];
     struct transport *transport = &engine->transports[index];
     base_error_clear();
-    enum yolk_status status = transport->ops.open_target(transport->endpoint, route->text, segment->id,
-                                                         segment->size, segment->session,
-                                                         &route->target);
+    enum yolk_status status =
+        transport->ops.open_target(transport->endpoint, route->text, segment->id, segment->size,
+                                   segment->session, &route->target);
     if (status == YOLK_OK)
         return YOLK_OK;
     route->target = NULL;
@@ -131,8 +132,10 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
             look_at(engine, query, index, now_ns, open, &why, text, sizeof(text));
         if (reasons != NULL)
             (void)!base_buf_printf(reasons, "%s: %s%s%s\n", engine->transports[index].ops.name,
-                                  status != YOLK_OK ? "no" : open ? "runs it" : "would come next",
-                                  status != YOLK_OK ? ": " : "", why);
+                                   status != YOLK_OK ? "no"
+                                   : open            ? "runs it"
+                                                     : "would come next",
+                                   status != YOLK_OK ? ": " : "", why);
         if (status == YOLK_OK && open) {
             *transport = index;
             if (reasons == NULL)
@@ -178,8 +181,7 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
     uint32_t accepted = UINT32_MAX;
     if (request->local != NULL) {
-        struct registration *registration =
-            registry_acquire(engine, request->local, request->size);
+        struct registration *registration = registry_acquire(engine, request->local, request->size);
         accepted = registration != NULL ? registration->accepted : 0;
         if (registration != NULL)
             registry_release(registration);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments of others: a table of slots with generations; a segment lives while its handle or a task does. */
+/* Segments of others: a table of slots with generations; a segment lives while its handle or a task
+ * does. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +54,8 @@ void segment_release(struct segment *segment)
         segment_destroy(segment);
 }
 
-static enum yolk_status take_slot(struct segment_table *table, struct segment *segment, uint64_t *out)
+static enum yolk_status take_slot(struct segment_table *table, struct segment *segment,
+                                  uint64_t *out)
 {
     enum yolk_status status = YOLK_OK;
     pthread_rwlock_wrlock(&table->lock);
@@ -90,7 +92,8 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
     if (engine == NULL || descriptor == NULL || out == NULL || descriptor->endpoints == NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "a segment needs a descriptor with endpoints");
     if (strnlen(descriptor->endpoints, MAX_ENDPOINTS + 1) > MAX_ENDPOINTS)
-        return base_fail(YOLK_ERR_TOO_LARGE, 0, "endpoints are longer than %u bytes", MAX_ENDPOINTS);
+        return base_fail(YOLK_ERR_TOO_LARGE, 0, "endpoints are longer than %u bytes",
+                         MAX_ENDPOINTS);
     if (atomic_load(&engine->closing))
         return YOLK_ERR_CLOSED;
     struct segment *segment = calloc(1, sizeof(*segment));

@@ -38,8 +38,9 @@ static void destroy(struct yolk_served *served)
     free(served);
 }
 
-static enum yolk_status serve_each(struct yolk_served *served, const struct yolk_serve_options *options,
-                                   char *reasons, size_t reasons_size)
+static enum yolk_status serve_each(struct yolk_served *served,
+                                   const struct yolk_serve_options *options, char *reasons,
+                                   size_t reasons_size)
 {
     struct yolk_engine *engine = served->engine;
     size_t used = 0;
@@ -52,10 +53,14 @@ static enum yolk_status serve_each(struct yolk_served *served, const struct yolk
         if (transport->endpoint != NULL) {
             const struct yolk_memory *memory = options->allocation;
             /* Only the transport that made the memory knows what its internal part means. */
-            bool its = memory != NULL && !made_by_other && (transport->ops.caps & YOLK_CAP_ALLOC) != 0;
+            bool its =
+                memory != NULL && !made_by_other && (transport->ops.caps & YOLK_CAP_ALLOC) != 0;
             made_by_other = made_by_other || (transport->ops.caps & YOLK_CAP_ALLOC) != 0;
-            struct yolk_serve serve = {options->memory, options->size, options->segment,
-                                       its ? memory : NULL, {served, check}};
+            struct yolk_serve serve = {options->memory,
+                                       options->size,
+                                       options->segment,
+                                       its ? memory : NULL,
+                                       {served, check}};
             char text[1024] = "";
             base_error_clear();
             enum yolk_status status = transport->ops.serve(transport->endpoint, &serve,
@@ -81,7 +86,8 @@ static enum yolk_status serve_each(struct yolk_served *served, const struct yolk
     return YOLK_OK;
 }
 
-enum yolk_status yolk_engine_serve(struct yolk_engine *engine, const struct yolk_serve_options *options,
+enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
+                                   const struct yolk_serve_options *options,
                                    struct yolk_served **out)
 {
     if (engine == NULL || options == NULL || out == NULL || options->memory == NULL ||
@@ -112,7 +118,8 @@ const char *yolk_served_endpoints(const struct yolk_served *served)
     return served->endpoints;
 }
 
-void yolk_served_set_segment(struct yolk_served *served, uint64_t segment, const uint8_t ticket_key[32])
+void yolk_served_set_segment(struct yolk_served *served, uint64_t segment,
+                             const uint8_t ticket_key[32])
 {
     struct yolk_engine *engine = served->engine;
     pthread_rwlock_wrlock(&served->lock);
@@ -151,7 +158,8 @@ void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served)
     atomic_fetch_sub(&engine->served_count, 1);
 }
 
-/* The first transport in order that makes memory makes all of it, so freeing needs no note of it. */
+/* The first transport in order that makes memory makes all of it, so freeing needs no note of it.
+ */
 enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engine, uint64_t size,
                                           struct yolk_memory *out)
 {

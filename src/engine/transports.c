@@ -41,7 +41,8 @@ static void no_unserve(void *endpoint, void *served)
     (void)endpoint, (void)served;
 }
 
-static enum yolk_status no_target_map(void *endpoint, void *target, const void **base, uint64_t *size)
+static enum yolk_status no_target_map(void *endpoint, void *target, const void **base,
+                                      uint64_t *size)
 {
     (void)endpoint, (void)target, (void)base, (void)size;
     return YOLK_ERR_UNSUPPORTED;

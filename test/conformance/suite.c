@@ -16,9 +16,16 @@
 
 static void sizes(void **state)
 {
-    static const uint64_t list[] = {0,           1,           2,          63,
-                                    4096,        WORLD_SLICE - 1, WORLD_SLICE, WORLD_SLICE + 1,
-                                    10 * WORLD_SLICE + 3, WORLD_SIZE};
+    static const uint64_t list[] = {0,
+                                    1,
+                                    2,
+                                    63,
+                                    4096,
+                                    WORLD_SLICE - 1,
+                                    WORLD_SLICE,
+                                    WORLD_SLICE + 1,
+                                    10 * WORLD_SLICE + 3,
+                                    WORLD_SIZE};
     struct world w;
     world_init(&w, *state);
     world_open(&w);
@@ -34,7 +41,8 @@ static void sizes(void **state)
         world_fill(w.memory.pointer, WORLD_SIZE, 1);
         assert_int_equal(world_transfer(&w, YOLK_WRITE, w.local, 0, list[i]), YOLK_OK);
         world_assert_filled(w.memory.pointer, list[i], 100 + i, 0);
-        world_assert_filled((uint8_t *)w.memory.pointer + list[i], WORLD_SIZE - list[i], 1, list[i]);
+        world_assert_filled((uint8_t *)w.memory.pointer + list[i], WORLD_SIZE - list[i], 1,
+                            list[i]);
     }
     /* No memory at all is fine for no bytes. */
     assert_int_equal(world_transfer(&w, YOLK_READ, NULL, WORLD_SIZE, 0), YOLK_OK);
@@ -139,7 +147,8 @@ static void tickets(void **state)
     const struct conformance_fixture *fixture = *state;
     struct world w;
     if (!fixture->checks_tickets) {
-        print_message("SKIP: consumers of %s map the memory; tickets are not seen\n", fixture->ops->name);
+        print_message("SKIP: consumers of %s map the memory; tickets are not seen\n",
+                      fixture->ops->name);
         skip();
     }
     world_init(&w, fixture);
@@ -179,7 +188,8 @@ static void stale_segment(void **state)
     const struct yolk_segment_descriptor anew = {WORLD_SEGMENT + 1, 1, WORLD_SIZE,
                                                  yolk_served_endpoints(w.served)};
     uint64_t old = w.segment;
-    assert_int_equal(yolk_engine_segment_open(w.consumer, &anew, WORLD_SESSION, &w.segment), YOLK_OK);
+    assert_int_equal(yolk_engine_segment_open(w.consumer, &anew, WORLD_SESSION, &w.segment),
+                     YOLK_OK);
     assert_int_equal(world_transfer(&w, YOLK_READ, w.local, 0, 4096), YOLK_OK);
     world_assert_filled(w.local, 4096, 1, 0);
     assert_int_equal(yolk_engine_segment_close(w.consumer, old), YOLK_OK);
@@ -223,8 +233,8 @@ static void fence(void **state)
     uint64_t until = world_deadline(&w, 20000);
     bool closed = false;
     while ((status = yolk_served_fence_session(w.served, WORLD_SESSION)) == YOLK_ERR_AGAIN) {
-        /* A consumer that maps the memory may still write until it lets go, so it was right to say AGAIN. Refused
-         * it is already, though, wherever the provider sees the access. */
+        /* A consumer that maps the memory may still write until it lets go, so it was right to say
+         * AGAIN. Refused it is already, though, wherever the provider sees the access. */
         world_assert_filled(w.memory.pointer, 4096, 3, 0);
         if (!closed)
             assert_int_equal(yolk_engine_segment_close(w.consumer, w.segment), YOLK_OK);
@@ -282,8 +292,8 @@ static void run_many(struct world *w, uint32_t count, uint32_t size, enum yolk_o
         requests[i] = world_request(w, opcode, w->local + place, place, size);
         requests[i].cookie = i;
     }
-    assert_int_equal(yolk_engine_batch_submit(w->consumer, batch, requests, count, verdicts, &first),
-                     YOLK_OK);
+    assert_int_equal(
+        yolk_engine_batch_submit(w->consumer, batch, requests, count, verdicts, &first), YOLK_OK);
     assert_int_equal(first, 0);
     assert_int_equal(yolk_engine_batch_wait(w->consumer, batch, world_deadline(w, 60000)), YOLK_OK);
     for (uint32_t i = 0; i < count; i++) {
@@ -346,7 +356,8 @@ static void *caller_main(void *arg)
             if (pass == 1)
                 memset(w->local + place, 0, CALLER_BYTES);
             if (yolk_engine_batch_create(w->consumer, 4, &batch) != YOLK_OK ||
-                yolk_engine_batch_submit(w->consumer, batch, requests, 4, verdicts, NULL) != YOLK_OK ||
+                yolk_engine_batch_submit(w->consumer, batch, requests, 4, verdicts, NULL) !=
+                    YOLK_OK ||
                 yolk_engine_batch_wait(w->consumer, batch, world_deadline(w, 60000)) != YOLK_OK)
                 caller->wrong++;
             for (uint32_t i = 0; i < 4; i++) {
@@ -395,7 +406,8 @@ static void cancel_and_free(void **state)
     assert_int_equal(yolk_engine_batch_create(w.consumer, 8, &batch), YOLK_OK);
     for (uint32_t i = 0; i < 8; i++)
         requests[i] = world_request(&w, YOLK_READ, w.local + i * 131072, i * 131072, 131072);
-    assert_int_equal(yolk_engine_batch_submit(w.consumer, batch, requests, 8, verdicts, NULL), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_submit(w.consumer, batch, requests, 8, verdicts, NULL),
+                     YOLK_OK);
     assert_int_equal(yolk_engine_batch_cancel(w.consumer, batch, 3), YOLK_OK);
     assert_int_equal(yolk_engine_batch_cancel(w.consumer, batch, 8), YOLK_ERR_INVALID);
     assert_int_equal(yolk_engine_batch_wait(w.consumer, batch, world_deadline(&w, 30000)), YOLK_OK);
@@ -438,11 +450,11 @@ static void close_in_flight(void **state)
     uint64_t batches[16];
     enum yolk_status verdict;
     for (uint32_t i = 0; i < 16; i++) {
-        struct yolk_request request = world_request(&w, i % 2 == 0 ? YOLK_READ : YOLK_WRITE, w.local + i * 65536,
-                                                    i * 65536, 65536);
+        struct yolk_request request = world_request(&w, i % 2 == 0 ? YOLK_READ : YOLK_WRITE,
+                                                    w.local + i * 65536, i * 65536, 65536);
         assert_int_equal(yolk_engine_batch_create(w.consumer, 1, &batches[i]), YOLK_OK);
-        assert_int_equal(yolk_engine_batch_submit(w.consumer, batches[i], &request, 1, &verdict, NULL),
-                         YOLK_OK);
+        assert_int_equal(
+            yolk_engine_batch_submit(w.consumer, batches[i], &request, 1, &verdict, NULL), YOLK_OK);
     }
     world_close_consumer(&w);
     world_close_provider(&w);

@@ -74,8 +74,8 @@ void world_open_consumer(struct world *w, const char *endpoints)
 {
     w->consumer = make_engine(w, 0);
     const struct yolk_segment_descriptor descriptor = {WORLD_SEGMENT, 1, WORLD_SIZE, endpoints};
-    assert_int_equal(
-        yolk_engine_segment_open(w->consumer, &descriptor, WORLD_SESSION, &w->segment), YOLK_OK);
+    assert_int_equal(yolk_engine_segment_open(w->consumer, &descriptor, WORLD_SESSION, &w->segment),
+                     YOLK_OK);
     w->local = calloc(1, WORLD_SIZE);
     assert_non_null(w->local);
     assert_int_equal(yolk_engine_register(w->consumer, w->local, WORLD_SIZE), YOLK_OK);
@@ -136,8 +136,8 @@ void world_assert_filled(const uint8_t *memory, uint64_t size, uint64_t seed, ui
             fail_msg("byte %llu of %llu is wrong", (unsigned long long)i, (unsigned long long)size);
 }
 
-struct yolk_request world_request(struct world *w, enum yolk_opcode opcode, void *local, uint64_t offset,
-                                  uint64_t size)
+struct yolk_request world_request(struct world *w, enum yolk_opcode opcode, void *local,
+                                  uint64_t offset, uint64_t size)
 {
     return (struct yolk_request){
         .opcode = opcode, .local = local, .segment = w->segment, .offset = offset, .size = size};
@@ -167,8 +167,8 @@ enum yolk_status world_run(struct world *w, const struct yolk_request *request,
     return status.status;
 }
 
-enum yolk_status world_transfer(struct world *w, enum yolk_opcode opcode, void *local, uint64_t offset,
-                                uint64_t size)
+enum yolk_status world_transfer(struct world *w, enum yolk_opcode opcode, void *local,
+                                uint64_t offset, uint64_t size)
 {
     struct yolk_request request = world_request(w, opcode, local, offset, size);
     struct yolk_task_status status;

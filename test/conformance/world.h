@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two engines joined by one transport: a provider with a served segment, a consumer with a registered buffer. */
+/* Two engines joined by one transport: a provider with a served segment, a consumer with a
+ * registered buffer. */
 #ifndef CONFORMANCE_WORLD_H
 #define CONFORMANCE_WORLD_H
 
@@ -13,7 +14,12 @@
 #include "suite.h"
 #include "transport/fault/fault.h"
 
-enum { WORLD_SIZE = 1 << 20, WORLD_SLICE = 64 << 10, WORLD_SEGMENT = 0x700000001, WORLD_SESSION = 77 };
+enum {
+    WORLD_SIZE = 1 << 20,
+    WORLD_SLICE = 64 << 10,
+    WORLD_SEGMENT = 0x700000001,
+    WORLD_SESSION = 77
+};
 
 struct world {
     const struct conformance_fixture *fixture;
@@ -33,7 +39,8 @@ struct world {
     uint32_t breaker_failures;
 };
 
-/* Opens everything. The caller may set faults, require_tickets, … after world_init and before world_open. */
+/* Opens everything. The caller may set faults, require_tickets, … after world_init and before
+ * world_open. */
 void world_init(struct world *w, const struct conformance_fixture *fixture);
 void world_open(struct world *w);
 void world_open_provider(struct world *w);
@@ -46,13 +53,14 @@ uint8_t world_byte(uint64_t seed, uint64_t offset);
 void world_fill(uint8_t *memory, uint64_t size, uint64_t seed);
 void world_assert_filled(const uint8_t *memory, uint64_t size, uint64_t seed, uint64_t offset);
 
-struct yolk_request world_request(struct world *w, enum yolk_opcode opcode, void *local, uint64_t offset,
-                                  uint64_t size);
-/* One request in a batch of its own, to its end; out may be NULL. A refusal is returned like a result. */
+struct yolk_request world_request(struct world *w, enum yolk_opcode opcode, void *local,
+                                  uint64_t offset, uint64_t size);
+/* One request in a batch of its own, to its end; out may be NULL. A refusal is returned like a
+ * result. */
 enum yolk_status world_run(struct world *w, const struct yolk_request *request,
                            struct yolk_task_status *out);
-enum yolk_status world_transfer(struct world *w, enum yolk_opcode opcode, void *local, uint64_t offset,
-                                uint64_t size);
+enum yolk_status world_transfer(struct world *w, enum yolk_opcode opcode, void *local,
+                                uint64_t offset, uint64_t size);
 /* now + ms on the consumer's clock */
 uint64_t world_deadline(struct world *w, uint64_t ms);
 uint64_t world_open_fds(void);

@@ -67,7 +67,8 @@ static struct yolk_transport_options unwrap(const struct yolk_transport_options 
     return inner;
 }
 
-static enum yolk_status fault_probe(const struct yolk_transport_options *options, struct yolk_probe *out)
+static enum yolk_status fault_probe(const struct yolk_transport_options *options,
+                                    struct yolk_probe *out)
 {
     if (options->wrapped == NULL)
         return base_fail(YOLK_ERR_CONFIG, 0, "the fault transport is not told what to wrap");
@@ -217,7 +218,8 @@ static void hold(struct fault_channel *channel, struct fault_entry *entry, enum 
         ((uint8_t *)entry->io.local)[below(channel, transferred)] ^= 0x40;
     entry->due = channel->polls;
     if (draw(channel, options->delay_permille))
-        entry->due += 1 + below(channel, options->delay_polls_max != 0 ? options->delay_polls_max : 16);
+        entry->due +=
+            1 + below(channel, options->delay_polls_max != 0 ? options->delay_polls_max : 16);
     if (entry->canceled)
         entry->dropped = false;
     if (draw(channel, options->reorder_permille))
@@ -270,7 +272,8 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     base_list_init(&entry->node);
     entry->io = *io;
     entry->result.cookie = io->cookie;
-    /* The inner one sees the entry's address as cookie, so a completion finds its entry without a search. */
+    /* The inner one sees the entry's address as cookie, so a completion finds its entry without a
+     * search. */
     entry->io.cookie = (uint64_t)(uintptr_t)entry;
     uint64_t whole = entry->io.size;
     draw_faults(channel, entry);
@@ -300,8 +303,7 @@ static void poll_inner(struct fault_channel *channel)
     do {
         count = channel->endpoint->inner.poll(channel->inner, completions, 32);
         for (uint32_t i = 0; i < count; i++) {
-            struct fault_entry *entry =
-                (struct fault_entry *)(uintptr_t)completions[i].cookie;
+            struct fault_entry *entry = (struct fault_entry *)(uintptr_t)completions[i].cookie;
             base_list_remove(&entry->node);
             channel->inside--;
             hold(channel, entry, completions[i].status, completions[i].transferred);

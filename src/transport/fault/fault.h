@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wraps any transport and breaks it on purpose, from a seed: for tests and the fault column of the conformance suite.
+/* Wraps any transport and breaks it on purpose, from a seed: for tests and the fault column of the
+ * conformance suite.
  *
- * Only the consumer side is disturbed; the wrapper keeps the wrapped one's name and capabilities, so that both
- * understand each other's endpoint text. Probabilities are in thousandths, drawn once an io. */
+ * Only the consumer side is disturbed; the wrapper keeps the wrapped one's name and capabilities,
+ * so that both understand each other's endpoint text. Probabilities are in thousandths, drawn once
+ * an io. */
 #ifndef YOLK_TRANSPORT_FAULT_H
 #define YOLK_TRANSPORT_FAULT_H
 
@@ -12,10 +14,10 @@
 
 /* Switches that a test moves while the engine runs; NULL: none. */
 struct fault_control {
-    _Atomic int dead;         /* 1: each submit fails PEER_DEAD */
-    _Atomic int release;      /* 1: stuck and dropped ios are reported after all */
+    _Atomic int dead;          /* 1: each submit fails PEER_DEAD */
+    _Atomic int release;       /* 1: stuck and dropped ios are reported after all */
     _Atomic uint64_t injected; /* faults so far */
-    _Atomic uint64_t stuck;   /* ios held back now */
+    _Atomic uint64_t stuck;    /* ios held back now */
 };
 
 struct fault_options {
@@ -36,8 +38,8 @@ struct fault_options {
     uint32_t corrupt_permille;   /* a read's byte is flipped, reported as OK */
 };
 
-/* Makes the table of a wrapper around options->inner in *out, which must outlive the engine. The engine's option
- * `wrapped` of this transport must point to `options`, which must too. */
+/* Makes the table of a wrapper around options->inner in *out, which must outlive the engine. The
+ * engine's option `wrapped` of this transport must point to `options`, which must too. */
 void transport_fault_make(const struct fault_options *options, struct yolk_transport_ops *out);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The smallest whole transport: one memcpy in the caller's thread. Nothing is ever queued, so there is nothing to
- * poll, cancel or wait for; a transport that queues keeps its ios in the channel.
+/* The smallest whole transport: one memcpy in the caller's thread. Nothing is ever queued, so there
+ * is nothing to poll, cancel or wait for; a transport that queues keeps its ios in the channel.
  *
- * What a provider serves stands in one table of the process, found by a random token: a restarted provider has
- * another token even at the same address. An access counts itself in, then asks; so after fence_session and unserve
- * have looked at the counts, no earlier permission is still in use. */
+ * What a provider serves stands in one table of the process, found by a random token: a restarted
+ * provider has another token even at the same address. An access counts itself in, then asks; so
+ * after fence_session and unserve have looked at the counts, no earlier permission is still in use.
+ */
 #include "transport/loop/loop.h"
 
 #include <poll.h>
@@ -32,9 +33,9 @@ struct loop_served {
     uint64_t size;
     struct yolk_access access;
     _Atomic bool gone;
-    _Atomic uint64_t references;            /* the provider's and one a target */
-    _Atomic uint64_t writes[LOOP_STRIPES];  /* under way, by session */
-    _Atomic uint64_t accesses;              /* under way, of any kind */
+    _Atomic uint64_t references;           /* the provider's and one a target */
+    _Atomic uint64_t writes[LOOP_STRIPES]; /* under way, by session */
+    _Atomic uint64_t accesses;             /* under way, of any kind */
 };
 
 struct loop_endpoint {
@@ -55,7 +56,8 @@ struct loop_channel {
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct base_list table = {&table, &table};
 
-static enum yolk_status loop_probe(const struct yolk_transport_options *options, struct yolk_probe *out)
+static enum yolk_status loop_probe(const struct yolk_transport_options *options,
+                                   struct yolk_probe *out)
 {
     (void)options;
     out->latency_ns = 100;
@@ -120,7 +122,8 @@ static enum yolk_status loop_serve(void *endpoint, const struct yolk_serve *serv
     made->size = serve->size;
     made->access = serve->access;
     atomic_store(&made->references, 1);
-    int length = snprintf(text, text_size, "%ld,%llx", (long)getpid(), (unsigned long long)made->token);
+    int length =
+        snprintf(text, text_size, "%ld,%llx", (long)getpid(), (unsigned long long)made->token);
     if (length < 0 || (size_t)length >= text_size) {
         free(made);
         return base_fail(YOLK_ERR_BUFFER_SMALL, 0, "no room for the endpoint's text");
@@ -201,7 +204,8 @@ static enum yolk_status loop_open_target(void *endpoint, const char *text, uint6
     pthread_mutex_unlock(&table_lock);
     if (made->served == NULL) {
         free(made);
-        /* Another process of the same number (another container's) looks just like an earlier life. */
+        /* Another process of the same number (another container's) looks just like an earlier life.
+         */
         return base_fail(YOLK_ERR_STALE, 0, "this process does not serve it (any more)");
     }
     made->endpoint = endpoint;
@@ -219,7 +223,8 @@ static void loop_close_target(void *endpoint, void *target)
     free(mine);
 }
 
-static enum yolk_status loop_target_map(void *endpoint, void *target, const void **base, uint64_t *size)
+static enum yolk_status loop_target_map(void *endpoint, void *target, const void **base,
+                                        uint64_t *size)
 {
     (void)endpoint;
     struct loop_target *mine = target;
