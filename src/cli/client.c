@@ -81,8 +81,7 @@ static bool connect_store(struct client *client)
     enum yolk_status status = cli_store_open(&client->config, 0, &client->store);
     if (status == YOLK_OK)
         return true;
-    client->code = cli_failure(client->command, status, "cannot reach the master at %s",
-                               base_config_string(&client->config, SET_MASTER));
+    client->code = cli_failure(client->command, status, "cannot open the store");
     return false;
 }
 

@@ -152,6 +152,9 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
     options.segment_size_bytes = segment_size;
     options.put_wait_ms = base_config_u64(config, SET_PUT_WAIT);
     options.timeout_ms = base_config_u64(config, SET_TIMEOUT);
+    /* Whoever shortens only the whole shortens its part. */
+    if (options.put_wait_ms > options.timeout_ms && !base_config_given(config, SET_PUT_WAIT))
+        options.put_wait_ms = options.timeout_ms;
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
     options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);
     return yolk_store_open(&options, out);

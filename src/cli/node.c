@@ -30,6 +30,14 @@ static struct cli_command command = {
     sizeof(extras) / sizeof(extras[0]),
 };
 
+/* More than the machine has could be promised, but never filled. */
+static bool fits_memory(uint64_t size, uint64_t *memory)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    *memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    return size <= *memory;
+}
+
 static void second_signal(int number)
 {
     static const char text[] = "yolk node: second signal, not waiting for readers\n";
@@ -82,15 +90,15 @@ static int serve(const struct base_config *config, uint64_t size)
     int number = 0;
     char text[32], ports[1024];
     const char *name = base_config_string(config, SET_NAME);
-    /* Before any thread starts, so that none of them takes the signal. */
+    enum yolk_status status = cli_store_open(config, size, &store);
+    if (status != YOLK_OK)
+        return cli_failure(&command, status, "cannot join the store");
+    /* Until here a signal just ends the process: there is nothing to drain. The store's threads
+     * take none. */
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    enum yolk_status status = cli_store_open(config, size, &store);
-    if (status != YOLK_OK)
-        return cli_failure(&command, status, "cannot join the master at %s",
-                           base_config_string(config, SET_MASTER));
     list_ports(ports, sizeof(ports));
     printf("yolk node ready %s %s%s%s\n", ports, name, name[0] ? " " : "",
            base_format_size(size, text, sizeof(text)));
@@ -115,6 +123,8 @@ static int serve(const struct base_config *config, uint64_t size)
 int cli_node(int argc, char **argv)
 {
     struct base_config config;
+    uint64_t memory;
+    char text[32];
     int code;
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
@@ -130,6 +140,10 @@ int cli_node(int argc, char **argv)
     else if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
                                          "reach; start one with yolk master");
+    else if (!fits_memory(size, &memory))
+        code = cli_usage_error(&command, "--dram %s: this machine has %llu MiB of memory",
+                               base_format_size(size, text, sizeof(text)),
+                               (unsigned long long)(memory / MIB));
     else
         code = serve(&config, size);
     base_config_free(&config);

@@ -111,6 +111,18 @@ def _(c):
         check(wanted(c, 0, "get", *at, transport)[0] == data, f"{transport} came back different")
 
 
+@test("cli.unix_socket_and_spin")
+def _(c):
+    path = "unix:" + c.path("master.sock")
+    process = c.yolk("master", "--listen", path, "--admin-port", "0", "--spin", "50")
+    check_equal(process.wait_line(r"^yolk master ready (\S+)").group(1), path)
+    c.node(path)
+    wanted(c, 0, "put", "--master", path, "k", stdin=b"v")
+    check_equal(wanted(c, 0, "get", "--master", path, "k")[0], b"v")
+    process.terminate()
+    check_equal(process.wait(), 0)
+
+
 @test("cli.strange_keys")
 def _(c):
     _, address = cluster(c, 1)
@@ -153,6 +165,7 @@ def _(c):
     refused(c, "master", "extra", says=["extra"])
     refused(c, "node", "--dram", "many", says=["--dram", "many"])
     refused(c, "node", "--dram", "1KiB", says=["--dram", "1KiB", "1MiB"])
+    refused(c, "node", "--dram", "60TiB", says=["--dram", "60TiB", "memory"])
     refused(c, "node", "--segment-size", "4GX", says=["segment-size", "4GX"])
     refused(c, "node", "--transport", "pigeon", says=["transport", "pigeon"])
     refused(c, "node", "--master", "embedded", says=["embedded"])
@@ -162,6 +175,8 @@ def _(c):
     refused(c, "rm", "--all", "key", says=["--all"])
     refused(c, "ls", "--limit", "-1", says=["limit", "-1"])
     refused(c, "doctor", "--path", "/nowhere", says=["/nowhere"])
+    refused(c, "put", "--put-wait", "5s", "--timeout", "1s", "k", c.write("f", b"x"), code=1,
+            says=["put_wait", "timeout"])
     refused(c, "put", "key", "/nowhere/file", code=1, says=["/nowhere/file"])
 
 
@@ -172,6 +187,15 @@ def _(c):
         refused(c, *args, "--master", f"127.0.0.1:{port}", "--timeout", "1s", code=1,
                 says=[str(port)])
     refused(c, "ls", "--master", "127.0.0.1:notaport", says=["notaport"], code=1)
+
+
+@test("cli.node_waiting_for_a_master_ends_at_once")
+def _(c):
+    process = c.yolk("node", "--master", f"127.0.0.1:{free_port()}", "--timeout", "60s",
+                     "--dram", "16MiB", "--log-level", "info")
+    eventually(lambda: os.path.exists(f"/proc/{process.pid}/fd/0"))
+    process.terminate()
+    check_equal(process.wait(10), -signal.SIGTERM, "exit code")
 
 
 @test("cli.config_file")
