@@ -42,7 +42,7 @@ YOLK_API void yolk_store_options_init(struct yolk_store_options *options);
  * options with a sentence in yolk_last_error(). *out is written only on success.
  * Borrows options and its strings until return. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_open(const struct yolk_store_options *options,
-                                               struct yolk_store **out);
+                                                        struct yolk_store **out);
 
 /* Drains (see yolk_store_drain), waits for calls of other threads, ends the session and frees all.
  * Handles of yolk_store_get_buffer must have been released: otherwise YOLK_ERR_BUSY and nothing is
@@ -51,16 +51,17 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_close(struct yolk_store *stor
 
 /* Takes this process's segment out of use: no new placements at once, readers get grace_ms to
  * finish, then its objects are gone. Ok at once without a segment. */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_drain(struct yolk_store *store, uint64_t grace_ms);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_drain(struct yolk_store *store,
+                                                         uint64_t grace_ms);
 
 /* Registers caller's memory so that transfers reach it without a bounce. Touches no page. The store
  * borrows it until unregistered. Unregistered buffers work too: they are registered for the call.
  */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_store *store, void *pointer,
-                                                          size_t size);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_store *store,
+                                                                   void *pointer, size_t size);
 /* YOLK_ERR_BUSY while a transfer may still touch it. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_unregister_buffer(struct yolk_store *store,
-                                                            void *pointer);
+                                                                     void *pointer);
 
 struct yolk_slice {
     void *ptr;
@@ -84,36 +85,36 @@ struct yolk_kv {
  * could ever hold it), _TIMEOUT, … Returns YOLK_OK when each result is >= 0, else the first failing
  * result's status; results are always written, but with YOLK_ERR_INVALID/_FORKED/_CLOSED for all.
  */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs,
-                                              size_t count);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store,
+                                                       struct yolk_kv *kvs, size_t count);
 
 /* Gets n values. Result: the value's size, its bytes in the slices; YOLK_ERR_NOT_FOUND;
  * YOLK_ERR_BUFFER_SMALL (nothing written); YOLK_ERR_LEASE_EXPIRED (the bytes arrived too late to be
  * trusted, twice). With a negative result the slices' contents are undefined. Returns as put. */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs,
-                                              size_t count);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get(struct yolk_store *store,
+                                                       struct yolk_kv *kvs, size_t count);
 
 /* result 1: there, 0: not. Only key, key_size are read. */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs,
-                                                size_t count);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_exist(struct yolk_store *store,
+                                                         struct yolk_kv *kvs, size_t count);
 
 /* result: 0 removed, YOLK_ERR_NOT_FOUND, or YOLK_ERR_HAS_LEASE without force. */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs,
-                                                 size_t count, int force);
+YOLK_API YOLK_MUST_USE enum yolk_status
+yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs, size_t count, int force);
 
 /* Removes every object (those leased only with force); *removed may be NULL. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force,
-                                                     uint64_t *removed);
+                                                              uint64_t *removed);
 
 /* The size of one value, no data moved. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_size(struct yolk_store *store, const void *key,
-                                               size_t key_size, uint64_t *size);
+                                                        size_t key_size, uint64_t *size);
 
 /* Calls visit for each key, in no order; keys put or removed meanwhile may be missed. visit borrows
  * the key out; a non-zero return ends the listing (YOLK_OK). */
 typedef int (*yolk_store_visit)(void *context, const void *key, size_t key_size, uint64_t size);
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_list(struct yolk_store *store, yolk_store_visit visit,
-                                               void *context);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_list(struct yolk_store *store,
+                                                        yolk_store_visit visit, void *context);
 
 /* A value without a copy where it lies on this machine (mapped, read only), else a copy in memory
  * of the store. Pinned until released: it is not evicted, its space is not reused. */
@@ -123,19 +124,21 @@ struct yolk_buffer {
     int mapped;     /* 1: the segment's own memory, 0: a copy */
     void *internal; /* the store's */
 };
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key,
-                                                     size_t key_size, struct yolk_buffer *out);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store *store,
+                                                              const void *key, size_t key_size,
+                                                              struct yolk_buffer *out);
 YOLK_API void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer);
 
 /* The master's figures and this client's, as "name value" lines. *text is the caller's: free(). */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_stat(struct yolk_store *store, char **text);
 
 /* Has the master count everything anew and compare: *differences is 0 if its books are right. */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_recount(struct yolk_store *store, uint64_t *differences);
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_recount(struct yolk_store *store,
+                                                           uint64_t *differences);
 
 /* Which route data of `key` takes to this process, for people. *text is the caller's: free(). */
-YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_describe_route(struct yolk_store *store, const void *key,
-                                                         size_t key_size, char **text);
+YOLK_API YOLK_MUST_USE enum yolk_status
+yolk_store_describe_route(struct yolk_store *store, const void *key, size_t key_size, char **text);
 
 /* 1 while the session with the master is open (a reconnect in progress: 0). */
 YOLK_API int yolk_store_is_connected(const struct yolk_store *store);

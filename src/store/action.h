@@ -2,9 +2,9 @@
 /* What the pure put and get machines ask their driver to do.
  *
  * A driver loops: next() → perform. SEND and TRANSFER are each returned once and go on while the
- * machine is asked further (transfers of one window run together); WAIT means there is nothing to do
- * until an answer, a completion or deadline_ns; DONE means all results are written and nothing is in
- * flight. At most one SEND is unanswered at a time. */
+ * machine is asked further (transfers of one window run together); WAIT means there is nothing to
+ * do until an answer, a completion or deadline_ns; DONE means all results are written and nothing
+ * is in flight. At most one SEND is unanswered at a time. */
 #ifndef YOLK_STORE_ACTION_H
 #define YOLK_STORE_ACTION_H
 

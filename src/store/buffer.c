@@ -118,8 +118,8 @@ static int try_locate(struct yolk_store *store, const struct store_item *item, u
         place->session = stamp.session;
         place->epoch = stamp.epoch;
         place->size = result.size;
-        place->replica_count = result.replica_count < STORE_REPLICAS_MAX ? result.replica_count
-                                                                         : STORE_REPLICAS_MAX;
+        place->replica_count =
+            result.replica_count < STORE_REPLICAS_MAX ? result.replica_count : STORE_REPLICAS_MAX;
         for (uint32_t i = 0; i < place->replica_count; i++) {
             struct wire_replica replica = wire_replica_at(grants.replicas, result.first + i);
             place->replicas[i] = (struct store_replica){replica.segment, replica.offset};
@@ -149,8 +149,8 @@ static int locate(struct yolk_store *store, const void *key, size_t key_size, ui
     for (;;) {
         uint64_t now = clock_real_now_ns();
         uint64_t try_ns = now + store->tuning.reply_timeout_ns;
-        int status = try_locate(store, &item, flags, try_ns < deadline_ns ? try_ns : deadline_ns,
-                                place);
+        int status =
+            try_locate(store, &item, flags, try_ns < deadline_ns ? try_ns : deadline_ns, place);
         int transient = place->replica_count == UINT32_MAX &&
                         (store_status_is_session(status) || status == YOLK_ERR_TIMEOUT ||
                          yolk_status_scope(status) == YOLK_SCOPE_LINK);
@@ -187,8 +187,8 @@ static int map_place(struct yolk_store *store, const struct place *place, uint64
     uint64_t tried = 0;
     int status = YOLK_ERR_UNSUPPORTED;
     for (;;) {
-        int index = store_replica_choose(&choice, place->replicas, place->replica_count, tried,
-                                         place->op);
+        int index =
+            store_replica_choose(&choice, place->replicas, place->replica_count, tried, place->op);
         if (index < 0)
             return status;
         tried |= 1ull << index;
@@ -216,7 +216,8 @@ static int map_place(struct yolk_store *store, const struct place *place, uint64
     }
 }
 
-/* Into memory of ours. The value may be replaced by one of another size between the two questions. */
+/* Into memory of ours. The value may be replaced by one of another size between the two questions.
+ */
 static int copy_value(struct yolk_store *store, const void *key, size_t key_size, uint64_t size,
                       struct pin *pin, struct yolk_buffer *out)
 {

@@ -113,8 +113,7 @@ static int hello_recv(void *self, void *data, size_t size)
 static int connect_master(struct store_client *client, uint32_t purpose, uint64_t session,
                           uint64_t deadline_ns, int *fd, uint8_t *instance)
 {
-    uint64_t latest =
-        clock_after_ms(clock_real_now_ns(), client->options.connect_timeout_ms);
+    uint64_t latest = clock_after_ms(clock_real_now_ns(), client->options.connect_timeout_ms);
     if (deadline_ns > latest)
         deadline_ns = latest;
     struct hello_link link = {.fd = -1, .deadline_ns = deadline_ns};
@@ -225,7 +224,8 @@ int store_client_call(struct store_client *client, uint16_t kind, const uint8_t 
     if (link == NULL)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "all connections to the master stayed busy");
     int status = YOLK_OK;
-    /* A pooled connection may have died while idle (the master restarted): not this call's fault. */
+    /* A pooled connection may have died while idle (the master restarted): not this call's fault.
+     */
     if (link->fd >= 0 && net_is_dead(link->fd)) {
         net_close(link->fd);
         link->fd = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to the master: at most 8 pooled connections for calls, made in the caller's own thread, and
- * one control connection; or the embedded core. */
+/* The way to the master: at most 8 pooled connections for calls, made in the caller's own thread,
+ * and one control connection; or the embedded core. */
 #ifndef YOLK_STORE_CLIENT_H
 #define YOLK_STORE_CLIENT_H
 
@@ -39,7 +39,8 @@ YOLK_MUST_USE int store_client_control_open(struct store_client *client, uint64_
 void store_client_control_close(struct store_client *client);
 YOLK_MUST_USE int store_client_control_send(struct store_client *client, uint16_t kind,
                                             uint64_t request_id, const uint8_t *body, size_t size);
-/* Waits until a frame came (YOLK_OK), deadline_ns or store_client_wake (AGAIN), or the link broke. */
+/* Waits until a frame came (YOLK_OK), deadline_ns or store_client_wake (AGAIN), or the link broke.
+ */
 YOLK_MUST_USE int store_client_control_receive(struct store_client *client, uint64_t deadline_ns,
                                                struct wire_header *header, struct base_buf *body);
 void store_client_wake(struct store_client *client);

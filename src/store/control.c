@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control thread: drives the session machine, so heartbeats and pushes wait for nothing slow. */
+/* The control thread: drives the session machine, so heartbeats and pushes wait for nothing slow.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static void perform_connect(struct yolk_store *store, uint64_t session)
     struct store_control *control = &store->control;
     uint8_t instance[16];
 
-    /* Connecting blocks: the lock is free meanwhile, only this thread changes the machine's state. */
+    /* Connecting blocks: the lock is free meanwhile, only this thread changes the machine's state.
+     */
     mutex_unlock(&control->lock);
     int status = store_client_control_open(store->client, session, instance);
     mutex_lock(&control->lock);
@@ -242,8 +244,8 @@ int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns)
             status = base_fail(refusal, 0, "the master at %s: %s", store->master,
                                text[0] != '\0' ? text : yolk_strerror(refusal));
         else
-            status = base_fail(YOLK_ERR_TIMEOUT, 0, "the master at %s did not open a session in time",
-                               store->master);
+            status = base_fail(YOLK_ERR_TIMEOUT, 0,
+                               "the master at %s did not open a session in time", store->master);
         break;
     }
     mutex_unlock(&control->lock);

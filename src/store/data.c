@@ -112,10 +112,10 @@ enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, s
     struct store_put *put = NULL;
     uint64_t deadline_ns = deadline_of(store);
     uint64_t space_ns = clock_after_ms(clock_real_now_ns(), store->options.put_wait_ms);
-    status = items == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
-                           : (int)store_put_create(store->holds, &store->tuning, items, count,
-                                                   store->options.replica_num, space_ns,
-                                                   deadline_ns, &put);
+    status = items == NULL
+                 ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
+                 : (int)store_put_create(store->holds, &store->tuning, items, count,
+                                         store->options.replica_num, space_ns, deadline_ns, &put);
     if (status == YOLK_OK) {
         struct store_mover_context context = {store->engine, store->client, store->segments};
         store_mover_put(&context, put, kvs);
@@ -161,8 +161,8 @@ enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, s
 
 /* ---- calls that move no data ---- */
 
-/* One message, tried again on another connection (or session) until the deadline. `encode` builds it
- * anew for each try, because the session may be another one. */
+/* One message, tried again on another connection (or session) until the deadline. `encode` builds
+ * it anew for each try, because the session may be another one. */
 struct question {
     uint16_t kind;
     uint64_t op;
@@ -172,8 +172,8 @@ struct question {
 };
 
 static int try_question(struct yolk_store *store, const struct question *question,
-                        struct store_message *message, struct base_buf *reply,
-                        uint64_t deadline_ns, struct wire_view *results)
+                        struct store_message *message, struct base_buf *reply, uint64_t deadline_ns,
+                        struct wire_view *results)
 {
     struct store_stamp stamp;
     uint16_t kind = 0;
@@ -323,8 +323,8 @@ int store_ask(struct yolk_store *store, uint16_t kind, const void *message,
     int32_t own = 0;
     memcpy(&own, decoded, sizeof(own));
     return own == YOLK_OK ? YOLK_OK
-                          : base_fail(own, 0, "the master answered %s: %s",
-                                      wire_kind_name(wanted), yolk_strerror(own));
+                          : base_fail(own, 0, "the master answered %s: %s", wire_kind_name(wanted),
+                                      yolk_strerror(own));
 }
 
 enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force, uint64_t *removed)
@@ -336,7 +336,8 @@ enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force, uint
     if (status != YOLK_OK)
         return status;
     uint64_t deadline_ns = deadline_of(store);
-    uint64_t op = store_holds_begin(store->holds); /* a repeated message joins the first one's work */
+    uint64_t op =
+        store_holds_begin(store->holds); /* a repeated message joins the first one's work */
     base_buf_init(&reply, MAX_FRAME_BODY);
     do {
         store_holds_stamp(store->holds, &stamp);
@@ -389,8 +390,8 @@ enum yolk_status yolk_store_list(struct yolk_store *store, yolk_store_visit visi
                 .cursor = cursor,
                 .limit = store->tuning.window_keys,
             };
-            status = store_ask(store, WIRE_LIST, &message, &stamp,
-                               try_deadline(store, deadline_ns), &reply, &page);
+            status = store_ask(store, WIRE_LIST, &message, &stamp, try_deadline(store, deadline_ns),
+                               &reply, &page);
         } while (status != YOLK_OK && may_retry(status, deadline_ns));
         if (status == YOLK_OK)
             status = visit_page(&page, visit, context, &stop);

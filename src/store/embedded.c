@@ -9,7 +9,8 @@
 #include "platform/clock.h"
 #include "platform/thread.h"
 
-/* Connection numbers of the core: 1 is never used, 2 … are control connections (even) and calls (odd). */
+/* Connection numbers of the core: 1 is never used, 2 … are control connections (even) and calls
+ * (odd). */
 enum { FIRST_CONTROL = 2, FIRST_CALL = 3 };
 
 struct frame {
@@ -168,7 +169,8 @@ int store_embedded_call(struct store_embedded *embedded, uint16_t kind, const ui
             tick(embedded);
             continue;
         }
-        uint64_t until = deadline_ns < embedded->next_tick_ns ? deadline_ns : embedded->next_tick_ns;
+        uint64_t until =
+            deadline_ns < embedded->next_tick_ns ? deadline_ns : embedded->next_tick_ns;
         (void)condition_wait_until(&embedded->answered, &embedded->lock, until);
     }
     /* The core forgets the connection: an answer that comes later is dropped with it. */

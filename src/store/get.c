@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One window at a time: GET_START gives places and a guard → reads, replica after replica → the guard
- * is checked for each value when it has landed → next window. A long window's guard is renewed. */
+/* One window at a time: GET_START gives places and a guard → reads, replica after replica → the
+ * guard is checked for each value when it has landed → next window. A long window's guard is
+ * renewed. */
 #include "store/get.h"
 
 #include <stdlib.h>
@@ -54,18 +55,18 @@ struct store_get {
     uint64_t deadline_ns;
 
     enum phase phase;
-    int in_flight;        /* START or RENEW is unanswered */
-    int renewing;         /* and it is RENEW */
-    uint64_t resend_ns;   /* the next START waits until then */
+    int in_flight;      /* START or RENEW is unanswered */
+    int renewing;       /* and it is RENEW */
+    uint64_t resend_ns; /* the next START waits until then */
     uint64_t backoff_ns;
     size_t cursor;
     uint64_t op;
     struct store_stamp stamp;
     uint64_t epoch;
     uint64_t session;
-    uint64_t sent_ns;     /* when the message in flight left */
-    uint64_t expires_ns;  /* the guard surely holds before this */
-    uint64_t renew_ns;    /* when to renew it */
+    uint64_t sent_ns;    /* when the message in flight left */
+    uint64_t expires_ns; /* the guard surely holds before this */
+    uint64_t renew_ns;   /* when to renew it */
     struct store_message message;
 
     uint32_t *window;
@@ -148,7 +149,8 @@ static void requery_item(struct store_get *get, uint32_t index)
 
 static void end_window(struct store_get *get)
 {
-    /* A read that never went quiet may touch the caller's memory, not the segment: the guard ends. */
+    /* A read that never went quiet may touch the caller's memory, not the segment: the guard ends.
+     */
     if (get->op != 0)
         store_holds_finish(get->holds, get->op);
     get->op = 0;
@@ -182,10 +184,9 @@ static void pick_window(struct store_get *get)
         const struct store_item *item = &get->items[i];
         if (get->states[i].state != ITEM_PENDING)
             continue;
-        if (get->window_count > 0 &&
-            (get->window_count == get->tuning.window_keys ||
-             item->size > get->tuning.window_bytes - bytes ||
-             key_bytes + item->key_size > get->tuning.window_key_bytes))
+        if (get->window_count > 0 && (get->window_count == get->tuning.window_keys ||
+                                      item->size > get->tuning.window_bytes - bytes ||
+                                      key_bytes + item->key_size > get->tuning.window_key_bytes))
             break;
         get->window[get->window_count++] = (uint32_t)i;
         bytes += item->size;
@@ -304,7 +305,8 @@ void store_get_next(struct store_get *get, uint64_t now_ns, struct store_action 
     while (!set) {
         switch (get->phase) {
         case PHASE_PICK:
-            /* A RENEW may still be unanswered: its answer must not be taken for the next START's. */
+            /* A RENEW may still be unanswered: its answer must not be taken for the next START's.
+             */
             if (get->in_flight) {
                 wait_until(action, UINT64_MAX);
                 set = 1;
@@ -352,7 +354,8 @@ static void replicas_used_up(struct store_get *get, uint64_t now_ns, uint32_t in
     struct item *state = &get->states[index];
     int failure = state->failure != YOLK_OK ? state->failure : (int)YOLK_ERR_PROTOCOL;
 
-    /* A stale place means that the segment was mounted anew: the master has, or gets, the new one. */
+    /* A stale place means that the segment was mounted anew: the master has, or gets, the new one.
+     */
     if (failure == YOLK_ERR_STUCK || now_ns >= get->deadline_ns ||
         (failure != YOLK_ERR_STALE && ++state->queries >= QUERIES_MAX)) {
         finish_item(get, index, failure);
@@ -369,8 +372,7 @@ static void read_next_replica(struct store_get *get, uint64_t now_ns, uint32_t i
     struct item *state = &get->states[index];
     for (;;) {
         int chosen = store_replica_choose(get->choice, get->replicas + state->first,
-                                          state->replica_count, state->tried,
-                                          get->op * 31 + index);
+                                          state->replica_count, state->tried, get->op * 31 + index);
         if (chosen < 0) {
             replicas_used_up(get, now_ns, index);
             return;

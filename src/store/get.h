@@ -11,10 +11,11 @@
 struct store_get;
 
 /* Borrows items and holds until destroyed; choice may be NULL (order as given). */
-YOLK_MUST_USE enum yolk_status store_get_create(struct store_holds *holds, const struct store_tuning *tuning,
-                                  const struct store_replica_choice *choice,
-                                  struct store_item *items, size_t count, uint64_t deadline_ns,
-                                  struct store_get **out);
+YOLK_MUST_USE enum yolk_status store_get_create(struct store_holds *holds,
+                                                const struct store_tuning *tuning,
+                                                const struct store_replica_choice *choice,
+                                                struct store_item *items, size_t count,
+                                                uint64_t deadline_ns, struct store_get **out);
 void store_get_destroy(struct store_get *get);
 
 void store_get_next(struct store_get *get, uint64_t now_ns, struct store_action *action);

@@ -35,9 +35,9 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t deadl
         snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
         f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
     }
-    assert_int_equal(store_get_create(f->holds, &f->tuning, NULL, f->items, count,
-                                      f->now + deadline, &f->get),
-                     YOLK_OK);
+    assert_int_equal(
+        store_get_create(f->holds, &f->tuning, NULL, f->items, count, f->now + deadline, &f->get),
+        YOLK_OK);
 }
 
 static void finish(struct fixture *f)
@@ -251,9 +251,8 @@ static void windows_and_bad_keys(void **state)
     store_get_destroy(f.get);
     f.tuning.window_bytes = 250;
     f.items[1].key_size = 0;
-    assert_int_equal(store_get_create(f.holds, &f.tuning, NULL, f.items, 4, f.now + 500 * MS,
-                                      &f.get),
-                     YOLK_OK);
+    assert_int_equal(
+        store_get_create(f.holds, &f.tuning, NULL, f.items, 4, f.now + 500 * MS, &f.get), YOLK_OK);
     expect_start(&f);
     (void)script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0);
     (void)script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0);

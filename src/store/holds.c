@@ -30,7 +30,7 @@ struct store_holds {
     size_t live_count;
     size_t live_room;
     size_t stuck_count; /* of the live ones */
-    uint64_t *done; /* ended, not yet known to the master, oldest first */
+    uint64_t *done;     /* ended, not yet known to the master, oldest first */
     size_t done_count;
     size_t done_room;
 };

@@ -2,10 +2,11 @@
 /* What this client holds at the master: its session, the counter of operations, which of them still
  * live and the extents they touch.
  *
- * An op names one batch (a get window's guard, a put window, a pin). `floor`, sent with every message,
- * is the lowest live op: the master drops everything below. `done` ends single ops above the floor; an
- * op stays in that list until a message that carried it was answered, so a lost message loses nothing.
- * Safe to use from many threads (one mutex, never held over anything slow). */
+ * An op names one batch (a get window's guard, a put window, a pin). `floor`, sent with every
+ * message, is the lowest live op: the master drops everything below. `done` ends single ops above
+ * the floor; an op stays in that list until a message that carried it was answered, so a lost
+ * message loses nothing. Safe to use from many threads (one mutex, never held over anything slow).
+ */
 #ifndef YOLK_STORE_HOLDS_H
 #define YOLK_STORE_HOLDS_H
 
@@ -47,8 +48,9 @@ YOLK_MUST_USE enum yolk_status store_holds_extent(struct store_holds *holds, uin
                                                   uint64_t size);
 /* The op is over and its memory quiet. Idempotent. */
 void store_holds_finish(struct store_holds *holds, uint64_t op);
-/* The op is over for its caller, but bytes of it may still land somewhere: it stays live, and the session is
- * begun anew, which has the owners fence the old one. Then store_holds_drop_stuck ends all such ops. */
+/* The op is over for its caller, but bytes of it may still land somewhere: it stays live, and the
+ * session is begun anew, which has the owners fence the old one. Then store_holds_drop_stuck ends
+ * all such ops. */
 void store_holds_stick(struct store_holds *holds, uint64_t op);
 size_t store_holds_stuck_count(struct store_holds *holds);
 void store_holds_drop_stuck(struct store_holds *holds);

@@ -67,7 +67,7 @@ struct yolk_store {
     struct mutex lock; /* protects all below */
     struct condition idle;
     uint32_t calls; /* in progress */
-    uint32_t pins; /* handles of get_buffer given out */
+    uint32_t pins;  /* handles of get_buffer given out */
     int closing;
     struct store_registration *registrations;
 };

@@ -87,9 +87,8 @@ int store_message_get_start(struct store_message *message, const struct store_st
 }
 
 int store_message_keys(struct store_message *message, uint16_t kind,
-                       const struct store_stamp *stamp, uint64_t op,
-                       const struct store_item *items, const uint32_t *indexes, size_t count,
-                       uint32_t force)
+                       const struct store_stamp *stamp, uint64_t op, const struct store_item *items,
+                       const uint32_t *indexes, size_t count, uint32_t force)
 {
     struct chosen chosen = {items, indexes};
     int status = build_keys(message, &chosen, count);

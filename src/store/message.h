@@ -51,7 +51,8 @@ YOLK_MUST_USE int store_message_grants(uint16_t reply_kind, const uint8_t *body,
 YOLK_MUST_USE int store_message_results(uint16_t reply_kind, const uint8_t *body, size_t size,
                                         uint32_t expected, struct wire_view *results);
 
-/* The status of an ERROR frame, PROTOCOL for an answer of another kind than wanted, else YOLK_OK. */
+/* The status of an ERROR frame, PROTOCOL for an answer of another kind than wanted, else YOLK_OK.
+ */
 YOLK_MUST_USE int store_message_refused(uint16_t wanted, uint16_t kind, const uint8_t *body,
                                         size_t size);
 

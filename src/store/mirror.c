@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries lie in a treap ordered by offset: overlapping ones must be found when something new is
- * placed, because a stale entry that survived under new bytes would later be offered as their key. */
+ * placed, because a stale entry that survived under new bytes would later be offered as their key.
+ */
 #include "store/mirror.h"
 
 #include <stdlib.h>
@@ -27,7 +28,8 @@ struct store_mirror {
     size_t session_room;
 };
 
-/* A fixed mix of the offset serves as the treap's priority: the shape depends on the contents only. */
+/* A fixed mix of the offset serves as the treap's priority: the shape depends on the contents only.
+ */
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

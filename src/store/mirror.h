@@ -30,10 +30,12 @@ void store_mirror_applied(struct store_mirror *mirror, uint64_t seq);
 uint64_t store_mirror_seq(const struct store_mirror *mirror);
 
 /* placed: replaces whatever lay at that offset. */
-YOLK_MUST_USE enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset, uint64_t size,
-                                    const void *key, uint32_t key_size);
+YOLK_MUST_USE enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset,
+                                                  uint64_t size, const void *key,
+                                                  uint32_t key_size);
 void store_mirror_free(struct store_mirror *mirror, uint64_t offset);
-YOLK_MUST_USE enum yolk_status store_mirror_session_open(struct store_mirror *mirror, uint64_t session);
+YOLK_MUST_USE enum yolk_status store_mirror_session_open(struct store_mirror *mirror,
+                                                         uint64_t session);
 void store_mirror_session_gone(struct store_mirror *mirror, uint64_t session);
 
 size_t store_mirror_count(const struct store_mirror *mirror);

@@ -41,7 +41,7 @@ struct flight {
     uint64_t batch;
     uint32_t count;
     uint32_t pending;
-    uint32_t *moves;  /* of each request */
+    uint32_t *moves; /* of each request */
     uint8_t *over;
 };
 
@@ -120,13 +120,13 @@ static int borrow(struct mover *mover, void *pointer, uint64_t size, uint32_t mo
     struct yolk_engine *engine = mover->context->engine;
     if (!grow(&mover->borrowed, mover->borrowed_count, &mover->borrowed_room,
               sizeof(*mover->borrowed)) ||
-        !grow(&mover->bounces, mover->bounce_count, &mover->bounce_room,
-              sizeof(*mover->bounces)))
+        !grow(&mover->bounces, mover->bounce_count, &mover->bounce_room, sizeof(*mover->bounces)))
         return YOLK_ERR_NO_MEMORY;
     int status = yolk_engine_register(engine, pointer, size);
     *local = pointer;
     if (status == YOLK_ERR_OVERLAP) {
-        /* Another call has a part of it registered: neither may see the other's registration end. */
+        /* Another call has a part of it registered: neither may see the other's registration end.
+         */
         void *memory = malloc(size);
         if (memory == NULL)
             return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a bounce buffer");
@@ -313,8 +313,7 @@ static int report(struct mover *mover)
         any = 1;
         if (move->status == YOLK_OK)
             copy_back(mover, i);
-        store_segments_note(mover->context->segments, move->segment, move->status,
-                            move->transport);
+        store_segments_note(mover->context->segments, move->segment, move->status, move->transport);
         if (move->status == YOLK_ERR_STALE)
             store_segments_drop(mover->context->segments, move->segment);
         machine_transferred(mover, move->cookie, move->status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a put or a get machine in the caller's thread: its messages through the client, its transfers
- * through the engine. */
+/* Runs a put or a get machine in the caller's thread: its messages through the client, its
+ * transfers through the engine. */
 #ifndef YOLK_STORE_MOVER_H
 #define YOLK_STORE_MOVER_H
 
@@ -16,8 +16,8 @@ struct store_mover_context {
     struct store_segments *segments;
 };
 
-/* What the machine works on: item i of the machine is kvs[i]. Returns when the machine is done and no
- * memory of the caller is touched any more (but for items that ended STUCK). */
+/* What the machine works on: item i of the machine is kvs[i]. Returns when the machine is done and
+ * no memory of the caller is touched any more (but for items that ended STUCK). */
 void store_mover_put(const struct store_mover_context *context, struct store_put *put,
                      const struct yolk_kv *kvs);
 void store_mover_get(const struct store_mover_context *context, struct store_get *get,

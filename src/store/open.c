@@ -54,17 +54,15 @@ static int check_options(const struct yolk_store_options *options)
                          "store option transport is \"%s\": must be auto, shm, tcp or loop",
                          transport);
     if (options->segment_size_bytes > MAX_SEGMENT_SIZE)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option segment_size_bytes is %llu, the largest is %llu",
-                         (unsigned long long)options->segment_size_bytes,
-                         (unsigned long long)MAX_SEGMENT_SIZE);
+        return base_fail(
+            YOLK_ERR_CONFIG, 0, "store option segment_size_bytes is %llu, the largest is %llu",
+            (unsigned long long)options->segment_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
     if (options->timeout_ms == 0)
         return base_fail(YOLK_ERR_CONFIG, 0, "store option timeout_ms is 0");
     if (options->put_wait_ms > options->timeout_ms)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option put_wait_ms (%llu) is larger than timeout_ms (%llu)",
-                         (unsigned long long)options->put_wait_ms,
-                         (unsigned long long)options->timeout_ms);
+        return base_fail(
+            YOLK_ERR_CONFIG, 0, "store option put_wait_ms (%llu) is larger than timeout_ms (%llu)",
+            (unsigned long long)options->put_wait_ms, (unsigned long long)options->timeout_ms);
     if (options->replica_num == 0 || options->replica_num > REPLICAS_LIMIT)
         return base_fail(YOLK_ERR_CONFIG, 0, "store option replica_num is %u: must be 1 to %d",
                          options->replica_num, REPLICAS_LIMIT);
@@ -255,8 +253,8 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
     if (status == YOLK_OK)
         status = make_engine(store);
     if (status == YOLK_OK)
-        status = store_segments_create(store->engine, store->client, store->holds,
-                                       &store->segments);
+        status =
+            store_segments_create(store->engine, store->client, store->holds, &store->segments);
     if (status == YOLK_OK)
         status = make_segment(store);
     if (status == YOLK_OK)
@@ -282,8 +280,8 @@ static int end_parts(struct yolk_store *store)
     store->memory.pointer = NULL;
     while (store->registrations != NULL) {
         struct store_registration *registration = store->registrations;
-        int status = yolk_engine_unregister(store->engine, registration->pointer,
-                                            registration->size);
+        int status =
+            yolk_engine_unregister(store->engine, registration->pointer, registration->size);
         if (status == YOLK_ERR_BUSY)
             return status;
         store->registrations = registration->next;

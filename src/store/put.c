@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One window at a time: START → transfers → END of what landed → REVOKE of the rest → next window.
- * An op is used for one START only; its END and REVOKE may be repeated, the master performs them once. */
+ * An op is used for one START only; its END and REVOKE may be repeated, the master performs them
+ * once. */
 #include "store/put.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ enum item_state {
 
 struct item {
     enum item_state state;
-    int failure; /* enum yolk_status of the first transfer that failed */
+    int failure;           /* enum yolk_status of the first transfer that failed */
     uint32_t flying;       /* transfers handed out or to be */
     uint32_t tries;        /* failures that were not for want of space */
     uint32_t duplicate_of; /* index of the first item with this key, own index otherwise */
@@ -45,7 +46,8 @@ enum phase {
     PHASE_DONE,
 };
 
-/* A key whose transfer fails this often is given up; each try has new space and maybe another node. */
+/* A key whose transfer fails this often is given up; each try has new space and maybe another node.
+ */
 enum { TRIES_MAX = 3 };
 
 struct store_put {
@@ -59,12 +61,12 @@ struct store_put {
     uint64_t deadline_ns;
 
     enum phase phase;
-    int in_flight;          /* a SEND is unanswered */
-    uint64_t resend_ns;     /* the next SEND waits until then */
-    uint64_t pick_ns;       /* the next window waits until then */
-    uint64_t backoff_ns;    /* the next wait's length */
-    uint32_t sends;         /* of this phase's message */
-    size_t cursor;          /* no PENDING item before it */
+    int in_flight;       /* a SEND is unanswered */
+    uint64_t resend_ns;  /* the next SEND waits until then */
+    uint64_t pick_ns;    /* the next window waits until then */
+    uint64_t backoff_ns; /* the next wait's length */
+    uint32_t sends;      /* of this phase's message */
+    size_t cursor;       /* no PENDING item before it */
     uint64_t op;
     uint64_t epoch;
     uint64_t session;
@@ -158,7 +160,8 @@ static void finish_item(struct store_put *put, uint32_t index, int64_t result)
     put->items[index].result = result;
 }
 
-/* Waiting may help: space, room in the session's quota, or another put of the same key that ends. */
+/* Waiting may help: space, room in the session's quota, or another put of the same key that ends.
+ */
 static int is_for_space(int status)
 {
     return status == YOLK_ERR_NO_SPACE || status == YOLK_ERR_AGAIN || status == YOLK_ERR_BUSY ||
@@ -166,8 +169,8 @@ static int is_for_space(int status)
 }
 
 /* Puts an item back for another try, or ends it with `failure`. */
-static void retry_item(struct store_put *put, uint32_t index, uint64_t now_ns,
-                       int failure, int counts)
+static void retry_item(struct store_put *put, uint32_t index, uint64_t now_ns, int failure,
+                       int counts)
 {
     struct item *state = &put->states[index];
     int for_space = is_for_space(failure);
@@ -204,10 +207,9 @@ static int pick_window(struct store_put *put)
         const struct store_item *item = &put->items[i];
         if (put->states[i].state != ITEM_PENDING)
             continue;
-        if (put->window_count > 0 &&
-            (put->window_count == put->tuning.window_keys ||
-             item->size > put->tuning.window_bytes - bytes ||
-             key_bytes + item->key_size > put->tuning.window_key_bytes))
+        if (put->window_count > 0 && (put->window_count == put->tuning.window_keys ||
+                                      item->size > put->tuning.window_bytes - bytes ||
+                                      key_bytes + item->key_size > put->tuning.window_key_bytes))
             break;
         put->window[put->window_count++] = (uint32_t)i;
         bytes += item->size;
@@ -506,9 +508,10 @@ static void grant(struct store_put *put, const struct store_grants *grants, uint
     for (uint32_t i = 0; i < granted->replica_count && size > 0; i++) {
         uint32_t at = granted->first + i;
         struct wire_replica place = wire_replica_at(grants->replicas, at);
-        int status = store_holds_extent(put->holds, put->op, put->epoch, place.segment,
-                                        place.offset, size);
-        if (status == YOLK_OK && !add_transfer(put, index, place, wire_ticket_at(grants->tickets, at)))
+        int status =
+            store_holds_extent(put->holds, put->op, put->epoch, place.segment, place.offset, size);
+        if (status == YOLK_OK &&
+            !add_transfer(put, index, place, wire_ticket_at(grants->tickets, at)))
             status = YOLK_ERR_NO_MEMORY;
         if (status != YOLK_OK) {
             /* Transfers added already are still made; the key fails after them. */
@@ -563,9 +566,9 @@ static void start_reply(struct store_put *put, uint64_t now_ns, const uint8_t *b
 static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t *body, size_t size)
 {
     struct wire_view results;
-    int status = store_message_results(put->phase == PHASE_END ? WIRE_PUT_END_REPLY
-                                                               : WIRE_PUT_REVOKE_REPLY,
-                                       body, size, (uint32_t)put->listed_count, &results);
+    int status =
+        store_message_results(put->phase == PHASE_END ? WIRE_PUT_END_REPLY : WIRE_PUT_REVOKE_REPLY,
+                              body, size, (uint32_t)put->listed_count, &results);
 
     if (status != YOLK_OK && store_status_is_session(status) && now_ns < put->deadline_ns) {
         put->in_flight = 0;

@@ -9,20 +9,21 @@
 
 struct store_put;
 
-/* Borrows items and holds until destroyed. Space is waited for until space_deadline_ns; nothing goes
- * on past deadline_ns but the wait for memory to become quiet. */
-YOLK_MUST_USE enum yolk_status store_put_create(struct store_holds *holds, const struct store_tuning *tuning,
-                                  struct store_item *items, size_t count, uint32_t replica_num,
-                                  uint64_t space_deadline_ns, uint64_t deadline_ns,
-                                  struct store_put **out);
+/* Borrows items and holds until destroyed. Space is waited for until space_deadline_ns; nothing
+ * goes on past deadline_ns but the wait for memory to become quiet. */
+YOLK_MUST_USE enum yolk_status store_put_create(struct store_holds *holds,
+                                                const struct store_tuning *tuning,
+                                                struct store_item *items, size_t count,
+                                                uint32_t replica_num, uint64_t space_deadline_ns,
+                                                uint64_t deadline_ns, struct store_put **out);
 void store_put_destroy(struct store_put *put);
 
 void store_put_next(struct store_put *put, uint64_t now_ns, struct store_action *action);
 void store_put_reply(struct store_put *put, uint64_t now_ns, uint16_t message, const uint8_t *body,
                      size_t body_size);
 void store_put_link_lost(struct store_put *put, uint64_t now_ns);
-/* A transfer is over and its memory quiet; YOLK_ERR_STUCK: over, but never known to be quiet: its op
- * stays live so that the extent is not reused before the session is fenced. */
+/* A transfer is over and its memory quiet; YOLK_ERR_STUCK: over, but never known to be quiet: its
+ * op stays live so that the extent is not reused before the session is fenced. */
 void store_put_transferred(struct store_put *put, uint64_t now_ns, uint64_t cookie,
                            enum yolk_status status);
 #endif

@@ -20,9 +20,9 @@ struct entry {
     uint64_t session;
     const void *base; /* of the map, NULL: none */
     uint64_t map_size;
-    uint32_t maps;    /* users of the map */
-    int dropped;      /* closed when the last map is given back */
-    int near;         /* a transport of this machine served it */
+    uint32_t maps; /* users of the map */
+    int dropped;   /* closed when the last map is given back */
+    int near;      /* a transport of this machine served it */
     uint64_t sick_until_ns;
 };
 

@@ -18,18 +18,20 @@ YOLK_MUST_USE int store_segments_create(struct yolk_engine *engine, struct store
 /* All maps are given back. */
 void store_segments_destroy(struct store_segments *segments);
 
-/* The engine's handle, asking the master at the first use. It may be closed by another thread at any
- * time: requests with it are then STALE. */
+/* The engine's handle, asking the master at the first use. It may be closed by another thread at
+ * any time: requests with it are then STALE. */
 YOLK_MUST_USE int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t session,
                                      uint64_t deadline_ns, uint64_t *handle);
-/* A read-only view of the whole segment; counted: each needs an unmap. UNSUPPORTED: no such route. */
+/* A read-only view of the whole segment; counted: each needs an unmap. UNSUPPORTED: no such route.
+ */
 YOLK_MUST_USE int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t session,
                                      uint64_t deadline_ns, const void **base, uint64_t *size);
 void store_segments_unmap(struct store_segments *segments, const void *base);
 
 /* This id is of an earlier life: forget it. */
 void store_segments_drop(struct store_segments *segments, uint64_t id);
-/* The session is over: its connections and mappings must go. Maps in use keep theirs until unmap. */
+/* The session is over: its connections and mappings must go. Maps in use keep theirs until unmap.
+ */
 void store_segments_drop_all(struct store_segments *segments);
 
 /* What came of a transfer, for the choice among replicas. transport may be "". */

@@ -12,12 +12,12 @@
 enum state {
     STATE_IDLE = 0,   /* → CONNECTING when the back-off is over */
     STATE_CONNECTING, /* → RESUMING, OPENING, IDLE */
-    STATE_RESUMING,   /* HEARTBEAT of the old session is unanswered → OPEN, MOUNTING, EXPIRED, IDLE */
-    STATE_EXPIRED,    /* the driver makes the old session's writers quiet → OPENING, IDLE */
-    STATE_OPENING,    /* SESSION_OPEN unanswered or to be sent → MOUNTING, OPEN, IDLE */
-    STATE_MOUNTING,   /* SEGMENT_MOUNT → OFFERING, IDLE */
-    STATE_OFFERING,   /* MIRROR_OFFERs → OPEN, IDLE */
-    STATE_OPEN,       /* → IDLE, EXPIRED, CLOSED */
+    STATE_RESUMING, /* HEARTBEAT of the old session is unanswered → OPEN, MOUNTING, EXPIRED, IDLE */
+    STATE_EXPIRED,  /* the driver makes the old session's writers quiet → OPENING, IDLE */
+    STATE_OPENING,  /* SESSION_OPEN unanswered or to be sent → MOUNTING, OPEN, IDLE */
+    STATE_MOUNTING, /* SEGMENT_MOUNT → OFFERING, IDLE */
+    STATE_OFFERING, /* MIRROR_OFFERs → OPEN, IDLE */
+    STATE_OPEN,     /* → IDLE, EXPIRED, CLOSED */
     STATE_CLOSED,
 };
 
@@ -41,30 +41,30 @@ struct store_session {
     uint64_t retry_ns; /* IDLE: when to connect; OPENING …: when to send again */
     uint64_t random;
 
-    uint64_t session;  /* 0: none */
-    uint64_t segment;  /* 0: not mounted */
-    uint64_t generation; /* of the client id: greater for each session begun, the same when one is
-                          * opened again (after a lost answer, or at another master) */
-    uint64_t mount_op;   /* names the mount, so that a repeated one is known as such; 0: none */
+    uint64_t session;     /* 0: none */
+    uint64_t segment;     /* 0: not mounted */
+    uint64_t generation;  /* of the client id: greater for each session begun, the same when one is
+                           * opened again (after a lost answer, or at another master) */
+    uint64_t mount_op;    /* names the mount, so that a repeated one is known as such; 0: none */
     uint8_t instance[16]; /* of the master the session is known to */
     int has_instance;
-    uint8_t peer_instance[16]; /* of the master at the other end of the link */
+    uint8_t peer_instance[16];  /* of the master at the other end of the link */
     uint8_t mount_instance[16]; /* of the master the segment was last mounted at */
     int linked;
     int standing; /* the session was OPEN, mount and all: a new link only has to resume it */
 
     uint64_t next_request;
-    uint64_t awaited;         /* request id of the step in flight, 0: none */
+    uint64_t awaited; /* request id of the step in flight, 0: none */
     uint64_t awaited_until_ns;
-    uint64_t heartbeat_id;    /* unanswered heartbeat, 0: none */
+    uint64_t heartbeat_id; /* unanswered heartbeat, 0: none */
     uint64_t heartbeat_until_ns;
-    uint64_t heartbeat_ns;    /* when the next one is due */
+    uint64_t heartbeat_ns; /* when the next one is due */
     struct store_stamp heartbeat_stamp;
     uint64_t unmount_id;
     uint64_t close_id;
     uint64_t heartbeat_interval_ns;
     uint64_t lease_ttl_ms;
-    uint64_t offer_cursor;    /* of the offer in flight: where the next one begins */
+    uint64_t offer_cursor; /* of the offer in flight: where the next one begins */
     uint64_t offer_from;
     int offer_last;
     int restarted;
@@ -137,8 +137,7 @@ static int queue_send(struct store_session *session, uint16_t message, uint64_t 
 {
     size_t size = session->message.body.size;
     uint8_t *copy = malloc(size == 0 ? 1 : size);
-    struct store_session_output *output =
-        copy == NULL ? NULL : queue(session, STORE_SESSION_SEND);
+    struct store_session_output *output = copy == NULL ? NULL : queue(session, STORE_SESSION_SEND);
     if (output == NULL) {
         free(copy);
         return 0;
@@ -802,7 +801,8 @@ static void on_time(struct store_session *session, uint64_t now_ns)
         send_wishes(session);
     if (session->state == STATE_OPEN && now_ns >= session->renew_ns &&
         store_holds_stuck_count(session->options.holds) > 0) {
-        /* Only a fence makes those extents usable again, and a fence needs the session to be gone. */
+        /* Only a fence makes those extents usable again, and a fence needs the session to be gone.
+         */
         session->renew_ns = now_ns + session->options.backoff_max_ns;
         expire(session, now_ns);
     }

@@ -2,10 +2,10 @@
 /* The pure session machine: one control connection to the master, its session, heartbeats, the
  * mount of this process's segment, and what to do when any of them is lost.
  *
- * States: IDLE → CONNECTING → [RESUMING →] OPENING → [MOUNTING → OFFERING →] OPEN. A lost link goes back
- * to IDLE (after a back-off); on the new link the same master instance is resumed by one HEARTBEAT,
- * another one is told by SESSION_OPEN what is held. A session that the master refuses goes to EXPIRED
- * until the driver has reported its writers quiet, then OPENING. */
+ * States: IDLE → CONNECTING → [RESUMING →] OPENING → [MOUNTING → OFFERING →] OPEN. A lost link goes
+ * back to IDLE (after a back-off); on the new link the same master instance is resumed by one
+ * HEARTBEAT, another one is told by SESSION_OPEN what is held. A session that the master refuses
+ * goes to EXPIRED until the driver has reported its writers quiet, then OPENING. */
 #ifndef YOLK_STORE_SESSION_H
 #define YOLK_STORE_SESSION_H
 
@@ -43,9 +43,9 @@ enum store_session_output_kind {
     STORE_SESSION_MOUNTED = 6,    /* segment: the id to serve from now on */
     STORE_SESSION_FENCE = 7,      /* refuse `session` on `segment`; answer store_session_fenced */
     STORE_SESSION_PUT_EXPIRED = 8, /* op: if it is not live, the machine has answered by itself */
-    STORE_SESSION_UNMOUNTED = 9,  /* status of the unmount */
-    STORE_SESSION_CLOSED = 10,    /* the session was closed at the master */
-    STORE_SESSION_WAIT = 11,      /* until deadline_ns or input */
+    STORE_SESSION_UNMOUNTED = 9,   /* status of the unmount */
+    STORE_SESSION_CLOSED = 10,     /* the session was closed at the master */
+    STORE_SESSION_WAIT = 11,       /* until deadline_ns or input */
 };
 
 struct store_session_output {
@@ -64,7 +64,7 @@ struct store_session_output {
 
 /* Borrows the strings, mirror and holds until destroyed. */
 YOLK_MUST_USE enum yolk_status store_session_create(const struct store_session_options *options,
-                                      struct store_session **out);
+                                                    struct store_session **out);
 void store_session_destroy(struct store_session *session);
 
 void store_session_next(struct store_session *session, uint64_t now_ns,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole store in one process: master core, engine, segment and client, through the public calls. */
+/* The whole store in one process: master core, engine, segment and client, through the public
+ * calls. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -395,10 +396,14 @@ static void forked_child(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_options), cmocka_unit_test(single_values),
-        cmocka_unit_test(odd_keys_and_slices), cmocka_unit_test(batches),
-        cmocka_unit_test(too_large), cmocka_unit_test(eviction),
-        cmocka_unit_test(buffers), cmocka_unit_test(threads),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(single_values),
+        cmocka_unit_test(odd_keys_and_slices),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(too_large),
+        cmocka_unit_test(eviction),
+        cmocka_unit_test(buffers),
+        cmocka_unit_test(threads),
         cmocka_unit_test(forked_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -271,7 +271,8 @@ static void *churn(void *arg)
     return NULL;
 }
 
-/* Two clients write more than fits and read back while the master dies and comes back: no wrong byte. */
+/* Two clients write more than fits and read back while the master dies and comes back: no wrong
+ * byte. */
 static void restart_under_load(void **state)
 {
     (void)state;
