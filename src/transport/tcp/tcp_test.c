@@ -518,7 +518,7 @@ static void test_ipv6(void **state)
     own.provider.ops = transport_tcp_ops();
     assert_int_equal(own.provider.ops->init(&options, &own.provider.endpoint), YOLK_OK);
     struct net_address address;
-    int fd;
+    int fd = -1;
     if (net_address_parse("[::1]:0", 0, &address) != YOLK_OK ||
         net_listen(&address, 1, &fd, NULL) != YOLK_OK) {
         side_close(&own.provider);
