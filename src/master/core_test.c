@@ -53,6 +53,7 @@ struct live_op {
 
 struct client {
     uint64_t session, last_session, connection, next_op, generation;
+    bool opening;
     uint64_t paused_until;
     struct live_op ops[OPS];
     uint32_t op_count;
@@ -316,7 +317,8 @@ static void take_reply(const struct frame *f, const struct message *m)
     struct wire_mirror_offer_reply offer;
     switch (f->kind) {
     case WIRE_SESSION_OPEN_REPLY:
-        if (c->session == 0 && any.session_open_reply.status == YOLK_OK) {
+        if (c->opening && m->op == c->generation && any.session_open_reply.status == YOLK_OK) {
+            c->opening = false;
             c->session = any.session_open_reply.session;
             for (uint32_t o = 0; o < c->op_count; o++)
                 for (uint32_t i = 0; i < c->ops[o].count; i++)
@@ -502,6 +504,7 @@ static void open_session(int n)
     struct wire_session_open msg = {.generation = ++c->generation};
     base_buf_init(&held, 1 << 20);
     c->connection = ++w.next_connection;
+    c->opening = true;
     msg.request = stamp(c, 0);
     msg.request.session = rnd(2) ? c->last_session : 0;
     msg.client_id[0] = (uint8_t)(n + 1);
@@ -513,7 +516,7 @@ static void open_session(int n)
             assert_int_equal(wire_held_append(&held, &rec), YOLK_OK);
         }
     msg.held = wire_view_buf(&held);
-    send_message(n, WIRE_SESSION_OPEN, &msg, 0);
+    send_message(n, WIRE_SESSION_OPEN, &msg, msg.generation);
     base_buf_free(&held);
 }
 

@@ -135,7 +135,6 @@ static struct master_session *session_create(struct master_core *core, uint64_t 
     session->id = id;
     memcpy(session->client_id, msg->client_id, WIRE_ID_SIZE);
     session->generation = msg->generation;
-    session->open_op = msg->request.op;
     session->floor = msg->request.floor;
     base_list_init(&session->ops);
     base_list_push_back(&core->sessions, &session->link);
@@ -174,45 +173,65 @@ static void session_free(struct master_core *core, struct master_session *sessio
     free(session);
 }
 
+static enum yolk_status hold(struct master_core *core, struct master_op *op, struct master_extent *extent)
+{
+    enum yolk_status status = master_op_guard(core, op, extent);
+    if (status != YOLK_OK)
+        master_extent_settle(core, extent);
+    return status;
+}
+
+/* All that lies in the range is guarded, and where nothing is known to lie, a recovering segment keeps the range
+ * free: whatever the client may touch there is not given to others. */
 static enum yolk_status held_one(struct master_core *core, struct master_session *session,
                                  struct master_segment *segment, const struct master_held *held)
 {
-    if (held->op < session->floor || held->size == 0)
+    uint64_t at = held->offset / MASTER_ALLOC_UNIT * MASTER_ALLOC_UNIT;
+    if (held->op < session->floor || held->size == 0 || at >= segment->size)
         return YOLK_OK;
-    uint32_t handle = master_alloc_find(segment->alloc, held->offset);
-    struct master_extent *extent;
-    if (handle != MASTER_ALLOC_NONE) {
-        extent = master_alloc_owner(segment->alloc, handle);
-    } else if (segment->state == SEGMENT_RECOVERING) {
-        extent = master_extent_reserve(segment, held->offset, held->size, EXTENT_DEAD);
-        if (extent == NULL)
-            return YOLK_ERR_OVERLAP;
-    } else {
-        return YOLK_OK; /* its guard ran out here; the client's own clock says so too */
-    }
+    uint64_t end = held->size > segment->size - at ? segment->size : held->offset + held->size;
     struct master_op *op = master_op_get(core, session, held->op);
-    enum yolk_status status = op == NULL ? YOLK_ERR_LIMIT : master_op_guard(core, op, extent);
-    if (status != YOLK_OK) {
-        master_extent_settle(core, extent);
-        return status;
+    enum yolk_status status = op == NULL ? YOLK_ERR_LIMIT : YOLK_OK;
+    while (status == YOLK_OK && at < end) {
+        uint32_t handle = master_alloc_seek(segment->alloc, at);
+        struct master_extent *extent =
+            handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
+        uint64_t start = extent == NULL ? end : master_extent_offset(extent);
+        start = start < end ? start : end;
+        if (start > at && segment->state == SEGMENT_RECOVERING) {
+            struct master_extent *gap = master_extent_reserve(segment, at, start - at, EXTENT_DEAD);
+            status = gap == NULL ? YOLK_ERR_NO_MEMORY : hold(core, op, gap);
+        }
+        if (start == end)
+            break;
+        at = start + master_extent_size(extent);
+        if (status == YOLK_OK)
+            status = hold(core, op, extent);
     }
-    op->pinned = true; /* whether it reads, writes or pins is not known: only its end by message counts */
-    base_list_remove(&op->ttl_link);
-    return YOLK_OK;
+    if (op != NULL && op->item_count > 0) {
+        op->pinned = true; /* whether it reads, writes or pins is not known: only its end by message counts */
+        base_list_remove(&op->ttl_link);
+    }
+    if (op != NULL)
+        master_op_reap(core, op);
+    return status;
 }
 
+/* A record names the segment as it was when the space was granted. Its slot alone tells that it is an older id of
+ * the same memory, or perhaps of other memory: such records count here and are kept for a mount yet to come. */
 enum yolk_status master_held_apply(struct master_core *core, struct master_session *session,
                                    struct master_segment *segment, uint64_t old_id)
 {
     enum yolk_status status = YOLK_OK;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < session->held_count; i++) {
-        if (session->held[i].segment != old_id) {
-            session->held[kept++] = session->held[i];
-            continue;
+        struct master_held held = session->held[i];
+        if (held.segment >> 32 == old_id >> 32) {
+            enum yolk_status one = held_one(core, session, segment, &held);
+            status = one != YOLK_OK ? one : status;
         }
-        enum yolk_status one = held_one(core, session, segment, &session->held[i]);
-        status = one != YOLK_OK ? one : status;
+        if (held.segment != old_id)
+            session->held[kept++] = held;
     }
     session->held_count = kept;
     return status;
@@ -267,7 +286,7 @@ static void registered(struct master_core *core, uint64_t old_id)
     }
 }
 
-/* The live session of the same client, if any: this one repeats its opening, resumes it, or ends it. */
+/* The live session of the same client, if any: the message repeats its opening, or ends it. */
 static struct master_session *same_client(struct master_core *core, const struct wire_session_open *msg)
 {
     BASE_LIST_FOREACH(node, &core->sessions) {
@@ -286,18 +305,14 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
     }
     struct master_session *session = same_client(core, msg);
     if (session != NULL) {
-        bool again = session->generation == msg->generation &&
-                     (msg->request.session == session->id ||
-                      (msg->request.op != 0 && msg->request.op == session->open_op));
-        if (again) {
+        /* A client counts its openings: the same number is the same message again. */
+        if (msg->generation == session->generation) {
             heard(core, session, true);
             apply_floor(core, session, &msg->request);
             answer_open(core, session);
             return;
         }
-        if (msg->generation < session->generation ||
-            (msg->generation == session->generation && msg->request.op != 0 &&
-             msg->request.op < session->open_op)) {
+        if (msg->generation < session->generation) {
             master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_STALE, "an earlier life of this client");
             return;
         }

@@ -99,7 +99,6 @@ struct master_session {
     uint64_t id;
     uint8_t client_id[WIRE_ID_SIZE];
     uint64_t generation;
-    uint64_t open_op;
     uint64_t connection;
     bool connected;
     bool zombie;
