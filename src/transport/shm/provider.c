@@ -6,6 +6,7 @@
  */
 #define LOG_ROOM "shm"
 #include <errno.h>
+#include <glob.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -27,7 +29,13 @@
 #include "platform/thread.h"
 #include "transport/shm/internal.h"
 
-enum { SERVED_MAX = 64, CONNECTIONS_MAX = 2048, INPUT_SIZE = 2048, SWEEP_MS = 1000 };
+enum {
+    SERVED_MAX = 64,
+    CONNECTIONS_MAX = 2048,
+    INPUT_SIZE = 2048,
+    SWEEP_MS = 1000,
+    LEFT_OVER_AGE_S = 60
+};
 
 struct shm_served {
     struct memory_segment *memory; /* of the endpoint's memory_alloc */
@@ -297,6 +305,43 @@ static void provider_main(void *arg)
     sweep(p, true);
 }
 
+/* Nobody listens at that path, and its folder is old enough that nobody is just about to. */
+static bool socket_is_left_over(const char *folder, const char *path)
+{
+    struct net_address address;
+    struct stat st;
+    int fd;
+    if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+        time(NULL) - st.st_mtime < LEFT_OVER_AGE_S || net_address_unix(path, &address) != YOLK_OK)
+        return false;
+    int status = net_connect(&address, clock_after_ms(clock_real_now_ns(), 100), &fd);
+    if (status == YOLK_OK)
+        net_close(fd);
+    return status == YOLK_ERR_REFUSED;
+}
+
+/* Private folders of processes that were killed: nobody else would ever remove them. */
+static void folders_clean(const char *base)
+{
+    char pattern[90];
+    glob_t found;
+    (void)snprintf(pattern, sizeof pattern, "%s/yolk-*/*.sock", base);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char folder[108];
+        const char *path = found.gl_pathv[i];
+        size_t size = (size_t)(strrchr(path, '/') - path);
+        if (size >= sizeof folder)
+            continue;
+        memcpy(folder, path, size);
+        folder[size] = '\0';
+        if (socket_is_left_over(folder, path) && unlink(path) == 0)
+            (void)rmdir(folder);
+    }
+    globfree(&found);
+}
+
 /* A folder of ours that nobody else can enter. */
 static int folder_make(struct shm_provider *p)
 {
@@ -305,6 +350,7 @@ static int folder_make(struct shm_provider *p)
         const char *base = getenv("XDG_RUNTIME_DIR");
         if (base == NULL || base[0] != '/' || strlen(base) > 60 || access(base, W_OK | X_OK) != 0)
             base = "/tmp";
+        folders_clean(base);
         (void)snprintf(p->dir, sizeof p->dir, "%s/yolk-XXXXXX", base);
         if (mkdtemp(p->dir) == NULL)
             return base_fail(YOLK_ERR_SYSTEM, errno, "shm: no folder for the socket in %s", base);

@@ -193,9 +193,11 @@ enum yolk_submit tcp_channel_submit(void *channel, struct yolk_io *io)
 uint32_t tcp_channel_poll(void *channel, struct yolk_completion *completions, uint32_t max)
 {
     struct tcp_channel *ch = channel;
+    /* Also for a channel that has nothing: a link may be full of canceled reads nobody else sees
+     * off. */
+    tcp_target_drive(ch->target);
     if (ch->queued == 0)
         return 0;
-    tcp_target_drive(ch->target);
     uint32_t n = 0;
     mutex_lock(&ch->mutex);
     ch->armed = false;

@@ -203,6 +203,8 @@ static bool hello_step(struct tcp_provider *p, struct connection *c)
         return false;
     if (c->hello.state == WIRE_HELLO_DONE) {
         c->session = c->hello.session;
+        wire_hello_wipe(&c->hello);
+        base_buf_free(&c->hello_out);
         mutex_lock(&p->mutex);
         c->authenticated = true;
         mutex_unlock(&p->mutex);
