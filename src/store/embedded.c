@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "platform/clock.h"
 #include "platform/thread.h"
 
@@ -28,17 +29,27 @@ struct store_embedded {
     uint64_t last_control;
     uint64_t last_call;
     int wake_fd;
+    int must_wake; /* at unlock: a thread woken under the lock would only wait for it */
     struct frame *control_first;
     struct frame *control_last;
     struct frame *answers; /* of calls, in any order */
     uint64_t next_tick_ns;
+    uint64_t last_tick_ns;
+    int tick_owed; /* the control thread was woken to make the next tick */
 };
 
-static void wake(const struct store_embedded *embedded)
+/* Calls let the core's background work wait for so long: what many of them cause (facts, evictions)
+ * is then done, and told to the control thread, at once. */
+#define TICK_INTERVAL_NS (300 * NS_PER_US)
+
+static void unlock(struct store_embedded *embedded)
 {
     uint64_t one = 1;
+    int fd = embedded->must_wake ? embedded->wake_fd : -1;
+    embedded->must_wake = 0;
+    mutex_unlock(&embedded->lock);
     /* A full counter means that the reader is awake already. */
-    if (embedded->wake_fd >= 0 && write(embedded->wake_fd, &one, sizeof(one)) < 0)
+    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
         return;
 }
 
@@ -60,7 +71,7 @@ static void take_output(void *self, uint64_t connection, uint16_t kind, uint64_t
         else
             embedded->control_last->next = frame;
         embedded->control_last = frame;
-        wake(embedded);
+        embedded->must_wake = 1;
     } else if (connection % 2 != 0) {
         frame->next = embedded->answers;
         embedded->answers = frame;
@@ -125,16 +136,26 @@ const uint8_t *store_embedded_instance(const struct store_embedded *embedded)
 static void tick(struct store_embedded *embedded)
 {
     struct master_sink sink = sink_of(embedded);
-    embedded->next_tick_ns = master_core_tick(embedded->core, clock_real_now_ns(), &sink);
+    embedded->last_tick_ns = clock_real_now_ns();
+    embedded->tick_owed = 0;
+    embedded->next_tick_ns = master_core_tick(embedded->core, embedded->last_tick_ns, &sink);
 }
 
 static void input(struct store_embedded *embedded, uint64_t connection,
                   const struct wire_header *header, const uint8_t *body)
 {
     struct master_sink sink = sink_of(embedded);
+    uint64_t now = clock_real_now_ns();
     /* A refusal was answered through the sink already. */
-    (void)master_core_input(embedded->core, clock_real_now_ns(), connection, header, body, &sink);
-    tick(embedded);
+    (void)master_core_input(embedded->core, now, connection, header, body, &sink);
+    if (connection % 2 == 0 || now - embedded->last_tick_ns >= TICK_INTERVAL_NS) {
+        tick(embedded);
+    } else if (!embedded->tick_owed) {
+        embedded->tick_owed = 1;
+        if (embedded->next_tick_ns > embedded->last_tick_ns + TICK_INTERVAL_NS)
+            embedded->next_tick_ns = embedded->last_tick_ns + TICK_INTERVAL_NS;
+        embedded->must_wake = 1;
+    }
 }
 
 static struct frame *find_answer(struct store_embedded *embedded, uint64_t connection)
@@ -176,7 +197,7 @@ int store_embedded_call(struct store_embedded *embedded, uint16_t kind, const ui
     /* The core forgets the connection: an answer that comes later is dropped with it. */
     struct master_sink sink = sink_of(embedded);
     master_core_disconnect(embedded->core, clock_real_now_ns(), connection, &sink);
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
     if (frame == NULL)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the embedded master did not answer in time");
     base_buf_clear(reply);
@@ -192,7 +213,7 @@ void store_embedded_control_open(struct store_embedded *embedded, int wake_fd)
     embedded->last_control += 2;
     embedded->control = embedded->last_control;
     embedded->wake_fd = wake_fd;
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
 }
 
 void store_embedded_control_close(struct store_embedded *embedded)
@@ -208,7 +229,7 @@ void store_embedded_control_close(struct store_embedded *embedded)
         struct master_sink sink = sink_of(embedded);
         master_core_disconnect(embedded->core, clock_real_now_ns(), connection, &sink);
     }
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
 }
 
 int store_embedded_control_send(struct store_embedded *embedded, uint16_t kind, uint64_t request_id,
@@ -219,7 +240,7 @@ int store_embedded_control_send(struct store_embedded *embedded, uint16_t kind, 
     int status = embedded->control == 0 ? YOLK_ERR_LINK : YOLK_OK;
     if (status == YOLK_OK)
         input(embedded, embedded->control, &header, body);
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
     return status;
 }
 
@@ -233,7 +254,7 @@ int store_embedded_control_receive(struct store_embedded *embedded, struct wire_
         if (embedded->control_first == NULL)
             embedded->control_last = NULL;
     }
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
     if (frame == NULL)
         return YOLK_ERR_AGAIN;
     *header = frame->header;
@@ -249,6 +270,6 @@ uint64_t store_embedded_tick(struct store_embedded *embedded)
     if (clock_real_now_ns() >= embedded->next_tick_ns)
         tick(embedded);
     uint64_t next = embedded->next_tick_ns;
-    mutex_unlock(&embedded->lock);
+    unlock(embedded);
     return next;
 }

@@ -95,9 +95,11 @@ enum yolk_status store_get_create(struct store_holds *holds, const struct store_
     get->count = count;
     get->deadline_ns = deadline_ns;
     get->backoff_ns = tuning->backoff_first_ns;
+    /* No window is larger than the batch: small calls stay cheap. */
+    size_t window = count < tuning->window_keys ? count + 1 : tuning->window_keys;
     store_message_init(&get->message);
     get->states = calloc(count == 0 ? 1 : count, sizeof(*get->states));
-    get->window = calloc(tuning->window_keys, sizeof(*get->window));
+    get->window = calloc(window, sizeof(*get->window));
     if (get->states == NULL || get->window == NULL) {
         store_get_destroy(get);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a get of %zu keys", count);

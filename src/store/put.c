@@ -112,10 +112,12 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
     put->space_deadline_ns = space_deadline_ns < deadline_ns ? space_deadline_ns : deadline_ns;
     put->deadline_ns = deadline_ns;
     put->backoff_ns = tuning->backoff_first_ns;
+    /* No window is larger than the batch: small calls stay cheap. */
+    size_t window = count < tuning->window_keys ? count + 1 : tuning->window_keys;
     store_message_init(&put->message);
     put->states = calloc(count == 0 ? 1 : count, sizeof(*put->states));
-    put->window = calloc(tuning->window_keys, sizeof(*put->window));
-    put->listed = calloc(tuning->window_keys, sizeof(*put->listed));
+    put->window = calloc(window, sizeof(*put->window));
+    put->listed = calloc(window, sizeof(*put->listed));
     uint32_t *first = calloc(count == 0 ? 1 : count, sizeof(*first));
     if (put->states == NULL || put->window == NULL || put->listed == NULL || first == NULL ||
         !store_dedup(items, count, first)) {
