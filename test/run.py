@@ -99,7 +99,16 @@ def ctest_names(directory):
     return {test["name"]: test.get("command", [test["name"] + ": not built"]) for test in tests}
 
 
-CMOCKA_TEST = re.compile(r"\bcmocka_unit_test(?:_setup_teardown|_setup|_teardown|_prestate\w*)?\(\s*(\w+)\s*[,)]")
+# CASE is what suites that run over several set-ups call their own macro.
+CMOCKA_TEST = re.compile(r"\b(?:cmocka_unit_test(?:_setup_teardown|_setup|_teardown|_prestate\w*)?|CASE)\(\s*(\w+)\s*[,)]")
+
+
+def cmocka_names_in(directory, files):
+    names = []
+    for name in files:
+        with open(os.path.join(directory, name), encoding="utf-8") as file:
+            names += CMOCKA_TEST.findall(re.sub(r"#define(?:.*\\\n)*.*", "", file.read()))
+    return list(dict.fromkeys(names))
 
 
 def cmocka_names(target):
@@ -109,9 +118,10 @@ def cmocka_names(target):
     for top in ("src", "test"):
         for directory, _, files in sorted(os.walk(os.path.join(ROOT, top, suite))):
             if name in files and (rest.count(".") == 0 or directory.endswith(rest.split(".")[0])):
-                with open(os.path.join(directory, name), encoding="utf-8") as file:
-                    source = re.sub(r"#define(?:.*\\\n)*.*", "", file.read())
-                return list(dict.fromkeys(CMOCKA_TEST.findall(source)))
+                shared = [file for file in sorted(files) if file.endswith(".c") and not file.endswith("_test.c")]
+                names = cmocka_names_in(directory, [name])
+                # A suite's table may stand in the code its executables share.
+                return names or (cmocka_names_in(directory, shared) if top == "test" else [])
     return []
 
 
