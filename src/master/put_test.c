@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "master/test_kit.h"
+
+static struct kit kit;
+static uint64_t owner, writer;
+
+static int start(void **state)
+{
+    (void)state;
+    kit_init(&kit, NULL);
+    owner = kit_open(&kit, 1, 1);
+    writer = kit_open(&kit, 2, 1);
+    (void)kit_mount(&kit, 1, owner, 4096);
+    kit_ack(&kit);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    kit_free(&kit);
+    return 0;
+}
+
+static void appears_at_its_end_only(void **state)
+{
+    (void)state;
+    struct wire_replica put, got;
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 100, &put).status, YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 0, WIRE_EXIST, "a"), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_get(&kit, 2, writer, 2, "a", 0, NULL), YOLK_ERR_NOT_READY);
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "a", 100, NULL).status, YOLK_ERR_EXISTS);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "a"), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "a"), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_REVOKE, "a"), YOLK_ERR_EXISTS);
+    assert_int_equal(kit_get(&kit, 2, writer, 3, "a", 0, &got), YOLK_OK);
+    assert_int_equal(got.offset, put.offset);
+    assert_int_equal(got.segment, put.segment);
+    assert_int_equal(kit_put(&kit, 1, owner, 2, "a", 100, NULL).status, YOLK_ERR_EXISTS);
+}
+
+static void a_repeated_start_gets_the_same_place(void **state)
+{
+    (void)state;
+    struct wire_replica one, two;
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 100, &one).status, YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 100, &two).status, YOLK_OK);
+    assert_int_equal(one.offset, two.offset);
+    assert_int_equal(kit_stats(&kit).open_bytes, 128);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 101, NULL).status, YOLK_ERR_INVALID);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_REVOKE, "a"), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_REVOKE, "a"), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "a"), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_stats(&kit).extents, 0); /* never told to anybody: free at once */
+}
+
+static void empty_values_need_no_space(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 0, NULL).replica_count, 0);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "a"), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 0, WIRE_EXIST, "a"), YOLK_OK);
+    assert_int_equal(kit_get(&kit, 2, writer, 2, "a", 0, NULL), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).extents, 0);
+}
+
+static void a_timeout_frees_the_key_but_not_the_space(void **state)
+{
+    (void)state;
+    struct wire_replica first, second;
+    struct wire_put_expired msg;
+    assert_int_equal(kit_put(&kit, 2, writer, 7, "a", 100, &first).status, YOLK_OK);
+    for (int i = 0; i < 31; i++) {
+        kit_tick(&kit, 1000);
+        assert_int_equal(kit_beat(&kit, 2, writer, 0), YOLK_OK);
+        assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
+    }
+    assert_int_equal(kit_stats(&kit).put_timeouts, 1);
+    const struct kit_frame *push = kit_pushed(&kit, WIRE_PUT_EXPIRED);
+    assert_non_null(push);
+    assert_int_equal(wire_decode(WIRE_PUT_EXPIRED, push->body, push->size, &msg), YOLK_OK);
+    assert_int_equal(msg.op, 7);
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 128);
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "a", 100, &second).status, YOLK_OK);
+    assert_int_not_equal(first.offset, second.offset);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 7, WIRE_PUT_END, "a"), YOLK_ERR_TIMEOUT);
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 0);
+}
+
+static void the_floor_ends_what_is_below(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_put(&kit, 2, writer, 5, "a", 100, NULL).status, YOLK_OK);
+    assert_int_equal(kit_beat(&kit, 2, writer, 6), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).extents, 0);
+    assert_int_equal(kit_stats(&kit).ops, 0);
+    assert_int_equal(kit_get(&kit, 2, writer, 5, "a", 0, NULL), YOLK_ERR_STALE);
+}
+
+static void one_writer_may_not_hold_everything(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 2048, NULL).status, YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, writer, 2, "b", 64, NULL).status, YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "b", 64, NULL).status, YOLK_OK);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(appears_at_its_end_only),
+        TEST(a_repeated_start_gets_the_same_place),
+        TEST(empty_values_need_no_space),
+        TEST(a_timeout_frees_the_key_but_not_the_space),
+        TEST(the_floor_ends_what_is_below),
+        TEST(one_writer_may_not_hold_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
