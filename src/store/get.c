@@ -356,10 +356,9 @@ static void replicas_used_up(struct store_get *get, uint64_t now_ns, uint32_t in
     struct item *state = &get->states[index];
     int failure = state->failure != YOLK_OK ? state->failure : (int)YOLK_ERR_PROTOCOL;
 
-    /* A stale place means that the segment was mounted anew: the master has, or gets, the new one.
-     */
+    /* An outdated place or session: the master has, or gets, the new one. */
     if (failure == YOLK_ERR_STUCK || now_ns >= get->deadline_ns ||
-        (failure != YOLK_ERR_STALE && ++state->queries >= QUERIES_MAX)) {
+        (!store_status_is_outdated(failure) && ++state->queries >= QUERIES_MAX)) {
         finish_item(get, index, failure);
         return;
     }
@@ -539,6 +538,8 @@ void store_get_transferred(struct store_get *get, uint64_t now_ns, uint64_t cook
         landed(get, now_ns, index);
     } else {
         get->states[index].failure = status;
+        if (status == YOLK_ERR_ACCESS)
+            store_holds_refused(get->holds, get->session);
         /* With the memory not quiet no other replica may be read into it. */
         if (status == YOLK_ERR_STUCK || now_ns >= get->deadline_ns)
             finish_item(get, index, status);

@@ -30,6 +30,7 @@ struct store_holds {
     size_t live_count;
     size_t live_room;
     size_t stuck_count; /* of the live ones */
+    int refused;        /* an owner refuses the session */
     uint64_t *done;     /* ended, not yet known to the master, oldest first */
     size_t done_count;
     size_t done_room;
@@ -152,15 +153,22 @@ void store_holds_stick(struct store_holds *holds, uint64_t op)
     pthread_mutex_unlock(&holds->lock);
 }
 
-size_t store_holds_stuck_count(struct store_holds *holds)
+void store_holds_refused(struct store_holds *holds, uint64_t session)
 {
     pthread_mutex_lock(&holds->lock);
-    size_t count = holds->stuck_count;
+    holds->refused |= session != 0 && session == holds->session;
     pthread_mutex_unlock(&holds->lock);
-    return count;
 }
 
-void store_holds_drop_stuck(struct store_holds *holds)
+int store_holds_wants_new_session(struct store_holds *holds)
+{
+    pthread_mutex_lock(&holds->lock);
+    int wants = holds->stuck_count > 0 || holds->refused;
+    pthread_mutex_unlock(&holds->lock);
+    return wants;
+}
+
+void store_holds_session_ended(struct store_holds *holds)
 {
     pthread_mutex_lock(&holds->lock);
     size_t kept = 0;
@@ -172,6 +180,7 @@ void store_holds_drop_stuck(struct store_holds *holds)
     }
     holds->live_count = kept;
     holds->stuck_count = 0;
+    holds->refused = 0;
     pthread_mutex_unlock(&holds->lock);
 }
 

@@ -49,11 +49,14 @@ YOLK_MUST_USE enum yolk_status store_holds_extent(struct store_holds *holds, uin
 /* The op is over and its memory quiet. Idempotent. */
 void store_holds_finish(struct store_holds *holds, uint64_t op);
 /* The op is over for its caller, but bytes of it may still land somewhere: it stays live, and the
- * session is begun anew, which has the owners fence the old one. Then store_holds_drop_stuck ends
- * all such ops. */
+ * session is to be begun anew, which has the owners fence the old one. */
 void store_holds_stick(struct store_holds *holds, uint64_t op);
-size_t store_holds_stuck_count(struct store_holds *holds);
-void store_holds_drop_stuck(struct store_holds *holds);
+/* An owner refused `session`: it was fenced, which nobody else may know of any more. It is to be
+ * begun anew. */
+void store_holds_refused(struct store_holds *holds, uint64_t session);
+int store_holds_wants_new_session(struct store_holds *holds);
+/* It was ended: so are the ops that were stuck. */
+void store_holds_session_ended(struct store_holds *holds);
 int store_holds_is_live(struct store_holds *holds, uint64_t op);
 size_t store_holds_live_count(struct store_holds *holds);
 

@@ -195,6 +195,11 @@ int store_message_refused(uint16_t wanted, uint16_t kind, const uint8_t *body, s
                      wire_kind_name(kind), wire_kind_name(wanted));
 }
 
+int store_status_is_outdated(int status)
+{
+    return status == YOLK_ERR_STALE || status == YOLK_ERR_ACCESS;
+}
+
 int store_status_is_session(int status)
 {
     return status == YOLK_ERR_STALE || status == YOLK_ERR_PEER_DEAD || status == YOLK_ERR_CLOSED ||

@@ -58,4 +58,6 @@ YOLK_MUST_USE int store_message_refused(uint16_t wanted, uint16_t kind, const ui
 
 /* 1: the master does not know the session (yet, any more): ask again when there is a new one. */
 int store_status_is_session(int status);
+/* 1: an owner's answer to a place or a session of an earlier life: ask the master anew. */
+int store_status_is_outdated(int status);
 #endif

@@ -290,7 +290,7 @@ static void settle(struct store_put *put, uint64_t now_ns)
             finish_item(put, put->window[i], YOLK_ERR_STUCK);
         else
             retry_item(put, put->window[i], now_ns, state->failure,
-                       state->failure != YOLK_ERR_STALE);
+                       !store_status_is_outdated(state->failure));
     }
     end_window(put);
 }
@@ -637,6 +637,8 @@ void store_put_transferred(struct store_put *put, uint64_t now_ns, uint64_t cook
     struct item *state = &put->states[transfer->item];
     if (status == YOLK_ERR_STUCK)
         state->stuck = 1;
+    if (status == YOLK_ERR_ACCESS)
+        store_holds_refused(put->holds, put->session);
     if (status != YOLK_OK && state->failure == YOLK_OK)
         state->failure = status;
     if (--state->flying == 0)

@@ -37,7 +37,7 @@ struct store_session {
     struct pending *given; /* its body is lent to the caller until the next call */
 
     uint64_t backoff_ns;
-    uint64_t renew_ns; /* not before this is the session begun anew because of stuck ops */
+    uint64_t renew_ns; /* not before this is the session begun anew because it is of no use */
     uint64_t retry_ns; /* IDLE: when to connect; OPENING …: when to send again */
     uint64_t random;
 
@@ -425,7 +425,7 @@ void store_session_quiet(struct store_session *session, uint64_t now_ns)
     if (session->state != STATE_EXPIRED)
         return;
     session->state = STATE_IDLE;
-    store_holds_drop_stuck(session->options.holds); /* of the old session: its owners fence it */
+    store_holds_session_ended(session->options.holds);
     if (session->linked)
         send_open(session, now_ns);
 }
@@ -800,9 +800,9 @@ static void on_time(struct store_session *session, uint64_t now_ns)
     if (session->state == STATE_OPEN)
         send_wishes(session);
     if (session->state == STATE_OPEN && now_ns >= session->renew_ns &&
-        store_holds_stuck_count(session->options.holds) > 0) {
-        /* Only a fence makes those extents usable again, and a fence needs the session to be gone.
-         */
+        store_holds_wants_new_session(session->options.holds)) {
+        /* Stuck: only a fence makes those extents usable again, and it needs the session to be
+         * gone. Refused: this session is fenced already. */
         session->renew_ns = now_ns + session->options.backoff_max_ns;
         expire(session, now_ns);
     }
