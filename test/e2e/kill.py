@@ -176,6 +176,22 @@ STOP_REQUESTS = max(REQUESTS, 10000)  # so many that the other client is at work
 STOP_ARGS = ("--unordered", "--clients", "2", "--dram", "64MiB", "--put-wait", "2s", "--timeout", "3s")
 
 
+@test("kill.node_terminated_drains")
+def node_terminated(context):
+    """SIGTERM: the node leaves within its drain grace (5s), and no reader sees a wrong byte or waits for it."""
+    replay = Replay(context)
+    for i, role in enumerate(["node-0", "node-1"]):
+        replay.wait_progress((i + 1) * REQUESTS // 3)
+        before = replay.pids[role]
+        start = time.monotonic()
+        replay.signal(role, signal.SIGTERM)
+        replay.wait(lambda: replay.pids[role] != before, f"end and restart of {role}", 30)
+        took_s = time.monotonic() - start
+        check(took_s < 7, f"{role} took {took_s:.1f} s to leave")
+    result = replay.finish(context)
+    check_equal(result["restarts"], 2, "restarts")
+
+
 def stop_in_turn(context, roles, *args):
     """Each role stands still longer than every timeout, and then goes on as if nothing had been. Meanwhile the
     other client keeps evicting, so that space of the stopped one would be reused if that were allowed."""
