@@ -58,8 +58,8 @@ static void overlapping_entries_go(void **state)
             start[at] = 0;
         } else {
             uint64_t size = 1 + random_below(&random, UNITS - at > 9 ? 9 : UNITS - at);
-            assert_int_equal(
-                store_mirror_place(mirror, at * 64, size * 64, &round, sizeof(round)), YOLK_OK);
+            assert_int_equal(store_mirror_place(mirror, at * 64, size * 64, &round, sizeof(round)),
+                             YOLK_OK);
             for (uint64_t u = at; u < at + size; u++) {
                 uint32_t gone = owner[u];
                 for (uint32_t i = 0; gone != 0 && i < UNITS; i++) {
