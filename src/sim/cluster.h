@@ -94,7 +94,7 @@ struct sim_peer {
     struct store_holds *holds;
     uint64_t control; /* connection, 0: none */
     uint64_t tick_at_ns;
-    uint64_t expired_session; /* lost, its writers not yet quiet */
+    uint64_t writes_as; /* the session its mappings are made under; older ones go when their writes end */
     /* node */
     struct store_mirror *mirror;
     struct sim_memory *memory;
@@ -170,7 +170,6 @@ void sim_break_connections(struct sim *sim, int peer); /* all of a peer, or of S
 void sim_peer_start(struct sim *sim, int peer);
 void sim_peer_crash(struct sim *sim, int peer);
 void sim_peer_drive(struct sim *sim, int peer);
-void sim_peer_try_quiet(struct sim *sim, int peer);
 void sim_peer_try_fences(struct sim *sim, int peer);
 
 /* operation.c */
@@ -185,9 +184,9 @@ void sim_slot_begin_final(struct sim *sim, int peer, int slot, enum sim_operatio
 void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
                         const struct store_action *action);
 void sim_transfer_step(struct sim *sim, size_t index);
-int sim_transfers_write(const struct sim *sim, int peer, uint64_t session);
 int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory, uint64_t session);
-void sim_memory_detach(struct sim *sim, int peer, uint64_t session); /* 0: every session of it */
+/* Lets go of the peer's mappings, but those of `session` and those a write still goes through. */
+void sim_memory_detach(struct sim *sim, int peer, uint64_t session);
 void sim_memory_put(struct sim_memory *memory);
 void sim_transfer_free(struct sim_transfer *transfer);
 

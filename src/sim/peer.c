@@ -32,7 +32,7 @@ void sim_peer_start(struct sim *sim, int index)
     peer->paused_until_ns = 0;
     peer->incarnation++;
     peer->fence_count = 0;
-    peer->expired_session = 0;
+    peer->writes_as = 0;
     peer->tick_at_ns = 0;
     peer->control = 0;
     snprintf(peer->name, sizeof peer->name, "%s%d", index < SIM_NODES ? "node" : "client", index);
@@ -121,20 +121,6 @@ static void connect_later(struct sim *sim, struct sim_peer *peer)
                                       .incarnation = peer->incarnation});
 }
 
-/* A session that is lost can be declared quiet once none of its writes moves and no mapping of it
- * is left. */
-void sim_peer_try_quiet(struct sim *sim, int index)
-{
-    struct sim_peer *peer = &sim->peers[index];
-    if (!peer->alive || peer->expired_session == 0 ||
-        sim_transfers_write(sim, index, peer->expired_session))
-        return;
-    sim_memory_detach(sim, index, peer->expired_session);
-    peer->expired_session = 0;
-    store_session_quiet(peer->session, sim->world.now_ns);
-    sim_peer_drive(sim, index);
-}
-
 void sim_peer_try_fences(struct sim *sim, int index)
 {
     struct sim_peer *peer = &sim->peers[index];
@@ -183,10 +169,14 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
     case STORE_SESSION_OPENED:
         sim_world_mark(&sim->world,
                        o->restarted ? SIM_MARK_SESSION_RESTARTED : SIM_MARK_SESSION_OPENED);
+        peer->writes_as = o->session;
+        sim_memory_detach(sim, peer->index, o->session);
         break;
     case STORE_SESSION_EXPIRED:
         sim_world_mark(&sim->world, SIM_MARK_SESSION_EXPIRED);
-        peer->expired_session = o->session != 0 ? o->session : UINT64_MAX;
+        peer->writes_as = 0;
+        sim_memory_detach(sim, peer->index, 0);
+        store_session_quiet(peer->session, sim->world.now_ns);
         break;
     case STORE_SESSION_MOUNTED:
         mounted(sim, peer, o->segment, peer->grant.ticket_key);

@@ -70,8 +70,8 @@ static void frame_for_peer(struct sim *sim, const struct sim_event *event)
     store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id,
                         event->body, event->body_size);
     sim_peer_drive(sim, event->actor);
-    sim_peer_try_quiet(sim, event->actor);
-    sim_peer_try_fences(sim, event->actor);
+    for (int node = 0; node < SIM_NODES; node++) /* it may have let go of a mapping */
+        sim_peer_try_fences(sim, node);
 }
 
 static void restart(struct sim *sim, int actor)

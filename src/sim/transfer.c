@@ -16,13 +16,24 @@ void sim_memory_put(struct sim_memory *memory)
         free(memory);
 }
 
+static int is_writing(const struct sim *sim, int peer, const struct sim_memory *memory, uint64_t session)
+{
+    for (size_t i = 0; i < sim->transfer_count; i++) {
+        const struct sim_transfer *t = &sim->transfers[i];
+        if (t->live && t->write && !t->abandoned && t->peer == peer && t->memory == memory &&
+            t->action.session == session)
+            return 1;
+    }
+    return 0;
+}
+
 void sim_memory_detach(struct sim *sim, int peer, uint64_t session)
 {
     for (int node = 0; node < SIM_NODES; node++) {
         struct sim_memory *memory = sim->peers[node].memory;
         for (int i = 0; memory != NULL && i < memory->attached_count;) {
-            if (memory->attached_peer[i] == peer &&
-                (session == 0 || memory->attached[i] == session || session == UINT64_MAX)) {
+            if (memory->attached_peer[i] == peer && memory->attached[i] != session &&
+                !is_writing(sim, peer, memory, memory->attached[i])) {
                 memory->attached_count--;
                 memory->attached[i] = memory->attached[memory->attached_count];
                 memory->attached_peer[i] = memory->attached_peer[memory->attached_count];
@@ -42,17 +53,6 @@ static void attach(struct sim_memory *memory, int peer, uint64_t session)
     assert(memory->attached_count < SIM_ATTACHED_MAX);
     memory->attached[memory->attached_count] = session;
     memory->attached_peer[memory->attached_count++] = peer;
-}
-
-int sim_transfers_write(const struct sim *sim, int peer, uint64_t session)
-{
-    for (size_t i = 0; i < sim->transfer_count; i++) {
-        const struct sim_transfer *t = &sim->transfers[i];
-        if (t->live && t->write && t->peer == peer &&
-            (session == UINT64_MAX || t->action.session == session))
-            return 1;
-    }
-    return 0;
 }
 
 int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory, uint64_t session)
@@ -152,7 +152,8 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
         tell(sim, &copy, status);
         sim_slot_drive(sim, peer, slot);
     }
-    sim_peer_try_quiet(sim, peer);
+    if (sim->peers[peer].alive)
+        sim_memory_detach(sim, peer, sim->peers[peer].writes_as);
     for (int node = 0; node < SIM_NODES; node++)
         sim_peer_try_fences(sim, node);
 }
