@@ -24,14 +24,15 @@
  * broke with bytes under way) it completes the write as YOLK_ERR_STUCK: never tried again, the
  *             caller must have the session fenced before the extent is used again.
  * Visibility. When a write is completed YOLK_OK, any later read of any endpoint sees its bytes.
- * Order.      None between ios.
- * Errors.     Any status but YOLK_OK, YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED
- * only after cancel). Request scope (-1…): this io is wrong, another transport would say so too,
- * unless it is UNSUPPORTED or LIMIT. Link, peer and process scope: another route may work; counted
- * by the circuit breaker. Each failing hook leaves nothing behind and sets yolk_last_error().
- * Stale.      An access that names another segment id than the one served now is YOLK_ERR_STALE,
- * also when a restarted provider listens on the old address: endpoint text carries a nonce. Fork.
- * A child process must not use an endpoint of its parent; hooks need not notice.
+ * Links.      A target outlives its links. After a link or peer status the engine opens a new
+ * channel for what comes next; that may connect anew. Order.      None between ios. Errors.     Any
+ * status but YOLK_OK, YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED only after
+ * cancel). Request scope (-1…): this io is wrong, another transport would say so too, unless it is
+ * UNSUPPORTED or LIMIT. Link, peer and process scope: another route may work; counted by the
+ * circuit breaker. Each failing hook leaves nothing behind and sets yolk_last_error(). Stale. An
+ * access that names another segment id than the one served now is YOLK_ERR_STALE, also when a
+ * restarted provider listens on the old address: endpoint text carries a nonce. Fork. A child
+ * process must not use an endpoint of its parent; hooks need not notice.
  */
 #ifndef YOLK_TRANSPORT_H
 #define YOLK_TRANSPORT_H

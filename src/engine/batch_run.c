@@ -125,6 +125,8 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     assert(outcome != BATCH_UNKNOWN);
     struct engine_task *task = &batch->tasks[index];
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
+    if (status <= YOLK_ERR_LINK)
+        channel->broken = true;
     if (task->opcode == YOLK_READ)
         ENGINE_COUNT(engine, bytes_read, transferred);
     else
@@ -174,13 +176,39 @@ static bool poll_channel(struct yolk_engine *engine, struct batch *batch, uint32
     return moved;
 }
 
+static bool channel_serves(const struct engine_channel *channel, const struct segment *segment)
+{
+    return channel->channel != NULL && channel->segment == segment && !channel->broken;
+}
+
 static uint32_t find_channel(const struct batch *batch, const struct segment *segment,
                              uint8_t transport)
 {
     for (uint32_t i = 0; i < batch->channel_count; i++)
-        if (batch->channels[i].segment == segment && batch->channels[i].transport == transport)
+        if (channel_serves(&batch->channels[i], segment) &&
+            batch->channels[i].transport == transport)
             return i;
     return BATCH_NONE;
+}
+
+/* An entry that is closed, so that links which break again and again do not make the array grow. */
+static uint32_t free_entry(const struct batch *batch)
+{
+    uint32_t i = 0;
+    while (i < batch->channel_count && batch->channels[i].channel != NULL)
+        i++;
+    return i;
+}
+
+/* False: the transport still has something of it. */
+static bool close_channel(struct yolk_engine *engine, struct engine_channel *channel)
+{
+    if (engine->transports[channel->transport].ops.channel_close(channel->channel) != YOLK_OK)
+        return false;
+    channel->channel = NULL;
+    segment_release(channel->segment);
+    channel->segment = NULL;
+    return true;
 }
 
 static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *batch,
@@ -189,7 +217,8 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
     *out = find_channel(batch, segment, index);
     if (*out != BATCH_NONE)
         return YOLK_OK;
-    if (batch->channel_count == batch->channel_room) {
+    uint32_t entry = free_entry(batch);
+    if (entry == batch->channel_room) {
         uint32_t room = batch->channel_room == 0 ? 4 : batch->channel_room * 2;
         struct engine_channel *channels = realloc(batch->channels, room * sizeof(*channels));
         if (channels == NULL)
@@ -204,8 +233,10 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
     if (status != YOLK_OK)
         return status;
     atomic_fetch_add(&segment->references, 1);
-    *out = batch->channel_count++;
-    batch->channels[*out] =
+    *out = entry;
+    if (entry == batch->channel_count)
+        batch->channel_count++;
+    batch->channels[entry] =
         (struct engine_channel){.segment = segment, .channel = channel, .transport = index};
     return YOLK_OK;
 }
@@ -246,6 +277,7 @@ static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *ba
 {
     struct engine_task *task = &batch->tasks[index];
     if (task->channel != BATCH_NONE &&
+        channel_serves(&batch->channels[task->channel], task->segment) &&
         (tried & UINT32_C(1) << batch->channels[task->channel].transport) == 0) {
         *channel = task->channel;
         return YOLK_OK;
@@ -333,7 +365,7 @@ static enum yolk_status slice_limit(struct yolk_engine *engine, struct batch *ba
 {
     struct engine_task *task = &batch->tasks[index];
     uint32_t channel = task->channel;
-    if (channel == BATCH_NONE) {
+    if (channel == BATCH_NONE || !channel_serves(&batch->channels[channel], task->segment)) {
         /* With a slice waiting for another try, its own failed routes decide, in post_slice. */
         *limit = engine->slice_bytes_max;
         if (batch->state.tasks[index].ready_head != BATCH_NONE)
@@ -414,9 +446,12 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
     for (uint32_t i = 0; i < batch->channel_count; i++) {
-        batch->channels[i].full = false;
-        if (batch->channels[i].in_flight > 0)
+        struct engine_channel *channel = &batch->channels[i];
+        channel->full = false;
+        if (channel->in_flight > 0)
             moved = poll_channel(engine, batch, i) || moved;
+        if (channel->broken && channel->channel != NULL && channel->in_flight == 0)
+            (void)close_channel(engine, channel);
     }
     expire(engine, batch);
     if (batch->state.queue_length > 0)
@@ -429,13 +464,12 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     if (batch->state.taken > 0)
         return false;
     for (uint32_t i = 0; i < batch->channel_count; i++) {
-        struct engine_channel *channel = &batch->channels[i];
-        if (channel->channel == NULL)
+        if (batch->channels[i].channel == NULL)
             continue;
-        if (engine->transports[channel->transport].ops.channel_close(channel->channel) != YOLK_OK)
+        if (!close_channel(engine, &batch->channels[i])) {
+            (void)poll_channel(engine, batch, i); /* doubled completions are left in it */
             return false;
-        channel->channel = NULL;
-        segment_release(channel->segment);
+        }
     }
     for (uint32_t i = 0; i < batch->io_chunks; i++)
         free(batch->ios[i]);

@@ -133,7 +133,8 @@ struct engine_channel {
     void *channel;           /* NULL: closed */
     uint32_t in_flight;
     uint8_t transport;
-    bool full; /* answered AGAIN in this pass */
+    bool full;   /* answered AGAIN in this pass */
+    bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
 };
 struct engine_io {
     struct yolk_io io;

@@ -9,7 +9,8 @@
 
 static uint16_t port;
 
-/* A port that nobody has now. Another process may take it first: then the provider fails to start, loudly. */
+/* A port that nobody has now. Another process may take it first: then the provider fails to start,
+ * loudly. */
 static uint16_t find_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -136,7 +136,8 @@ NOT_TRACED void world_fill(uint8_t *memory, uint64_t size, uint64_t seed)
         memory[i] = world_byte(seed, i);
 }
 
-NOT_TRACED void world_assert_filled(const uint8_t *memory, uint64_t size, uint64_t seed, uint64_t offset)
+NOT_TRACED void world_assert_filled(const uint8_t *memory, uint64_t size, uint64_t seed,
+                                    uint64_t offset)
 {
     for (uint64_t i = 0; i < size; i++)
         if (memory[i] != world_byte(seed, offset + i))
