@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions that end, fences, segments that are lost and come back, and a new master. */
+#include "master/test_kit.h"
+
+static struct kit kit;
+static uint64_t owner, other, segment;
+
+static int start(void **state)
+{
+    (void)state;
+    kit_init(&kit, NULL);
+    owner = kit_open(&kit, 1, 1);
+    other = kit_open(&kit, 2, 1);
+    segment = kit_mount(&kit, 1, owner, 4096);
+    kit_ack(&kit);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    kit_free(&kit);
+    return 0;
+}
+
+/* Time in which only the sessions named are heard of. */
+static void pass(uint64_t ms, bool owner_beats, bool other_beats)
+{
+    for (; ms > 0; ms -= ms < 500 ? ms : 500) {
+        kit_tick(&kit, ms < 500 ? ms : 500);
+        if (owner_beats)
+            assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
+        if (other_beats)
+            assert_int_equal(kit_beat(&kit, 2, other, 0), YOLK_OK);
+    }
+}
+
+static void refuse_unknown_sessions(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_beat(&kit, 3, 12345, 0), YOLK_ERR_STALE);
+    assert_int_equal(kit_get(&kit, 3, 0, 1, "a", 0, NULL), YOLK_ERR_STALE);
+    assert_int_equal(kit_open(&kit, 2, 1), other); /* the same message again */
+    assert_int_not_equal(kit_open(&kit, 2, 2), other);
+    assert_int_equal(kit_beat(&kit, 2, other, 0), YOLK_ERR_STALE);
+}
+
+static void a_silent_writer_is_fenced_first(void **state)
+{
+    (void)state;
+    struct wire_fence fence;
+    assert_int_equal(kit_put(&kit, 2, other, 1, "a", 4096, NULL).status, YOLK_OK);
+    pass(11000, true, false);
+    assert_int_equal(kit_stats(&kit).zombies, 1);
+    const struct kit_frame *push = kit_pushed(&kit, WIRE_FENCE);
+    assert_non_null(push);
+    assert_int_equal(push->connection, 1);
+    assert_int_equal(wire_decode(WIRE_FENCE, push->body, push->size, &fence), YOLK_OK);
+    assert_int_equal(fence.fenced_session, other);
+    kit_ack(&kit);
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "a", 4096, NULL).status, YOLK_ERR_NO_SPACE);
+    kit_raw(&kit, 2, WIRE_FENCED, 0, &fence); /* not from the owner */
+    assert_int_equal(kit_stats(&kit).zombies, 1);
+    kit_raw(&kit, 1, WIRE_FENCED, 0, &fence);
+    assert_int_equal(kit_stats(&kit).zombies, 0);
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "a", 4096, NULL).status, YOLK_OK);
+}
+
+static void an_own_stall_is_nobodys_silence(void **state)
+{
+    (void)state;
+    kit.now += 60 * NS_PER_S;
+    kit_tick(&kit, 0);
+    assert_int_equal(kit_stats(&kit).sessions, 2);
+    assert_int_equal(kit_stats(&kit).stalls, 1);
+    pass(10500, true, false);
+    assert_int_equal(kit_stats(&kit).sessions, 1);
+}
+
+static struct wire_mirror_offer_reply offer(uint64_t session, uint64_t id, const char *key, uint64_t offset)
+{
+    struct base_buf keys;
+    uint8_t rec[WIRE_OFFER_SIZE];
+    struct wire_mirror_offer_reply reply;
+    wire_set_u64(rec, offset);
+    wire_set_u64(rec + 8, 1000);
+    kit_keys(&keys, key);
+    struct wire_mirror_offer msg = {.request = {.session = session},
+                                    .segment = id,
+                                    .keys = wire_view_buf(&keys),
+                                    .recs = wire_view_of(rec, sizeof rec)};
+    kit_call(&kit, 1, WIRE_MIRROR_OFFER, &msg, &reply);
+    base_buf_free(&keys);
+    assert_int_equal(reply.status, YOLK_OK);
+    return reply;
+}
+
+static void last_offer(uint64_t session, uint64_t id)
+{
+    struct wire_mirror_offer_reply reply;
+    struct wire_mirror_offer msg = {.request = {.session = session}, .segment = id, .last = 1};
+    kit_call(&kit, 1, WIRE_MIRROR_OFFER, &msg, &reply);
+    assert_int_equal(reply.status, YOLK_OK);
+}
+
+static uint64_t remount(uint64_t session, const uint8_t *prior_master, uint64_t old_session)
+{
+    uint8_t old[8];
+    struct wire_segment_mount_reply reply;
+    struct wire_segment_mount msg = {.request = {.session = session},
+                                     .size = 4096,
+                                     .generation = segment,
+                                     .mirror_count = 3,
+                                     .old_sessions = wire_view_of(old, 8)};
+    wire_set_u64(old, old_session);
+    memcpy(msg.prior_master, prior_master, WIRE_ID_SIZE);
+    kit_call(&kit, 1, WIRE_SEGMENT_MOUNT, &msg, &reply);
+    assert_int_equal(reply.status, YOLK_OK);
+    assert_int_not_equal(reply.segment, segment);
+    return reply.segment;
+}
+
+static void a_lost_segment_gets_back_what_is_remembered(void **state)
+{
+    (void)state;
+    struct wire_replica at[3], got;
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kit_put(&kit, 1, owner, (uint64_t)i + 1, names[i], 1000, &at[i]).status, YOLK_OK);
+        assert_int_equal(kit_keys_call(&kit, 1, owner, (uint64_t)i + 1, WIRE_PUT_END, names[i]), YOLK_OK);
+    }
+    kit_ack(&kit);
+    pass(10500, false, true);
+    kit.push_count = 0;
+    assert_int_equal(kit_stats(&kit).segments_lost, 1);
+    assert_int_equal(kit_get(&kit, 2, other, 9, "a", 0, NULL), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_stats(&kit).miss_expired, 1);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_REMOVE, "b"), YOLK_ERR_NOT_FOUND); /* forgotten now */
+    owner = kit_open(&kit, 1, 2);
+    uint64_t id = remount(owner, master_core_instance(kit.core), other);
+    assert_int_equal(offer(owner, id, "a", at[0].offset).accepted, 1);
+    assert_int_equal(offer(owner, id, "b", at[1].offset).accepted, 0);
+    assert_int_equal(kit_get(&kit, 2, other, 9, "a", 0, &got), YOLK_OK);
+    assert_int_equal(got.segment, id);
+    assert_int_equal(got.offset, at[0].offset);
+    last_offer(owner, id);
+    kit_tick(&kit, 100);
+    kit_ack(&kit);
+    assert_int_equal(kit_stats(&kit).objects, 1); /* c was not offered */
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 0);
+    assert_int_equal(kit_stats(&kit).segments_open, 1);
+}
+
+static void a_new_master_waits_for_the_sessions_of_the_old(void **state)
+{
+    (void)state;
+    uint8_t old_instance[WIRE_ID_SIZE];
+    uint64_t old_other = other;
+    memcpy(old_instance, master_core_instance(kit.core), WIRE_ID_SIZE);
+    master_core_destroy(kit.core);
+    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    kit.push_count = 0;
+    owner = kit_open(&kit, 1, 2);
+    uint64_t id = remount(owner, old_instance, other);
+    assert_int_equal(offer(owner, id, "a", 1024).accepted, 1);
+    assert_int_equal(offer(owner, id, "b", 1088).accepted, 0); /* overlaps */
+    last_offer(owner, id);
+    assert_int_equal(kit_get(&kit, 1, owner, 1, "a", 0, NULL), YOLK_OK);
+    assert_int_equal(kit_put(&kit, 1, owner, 2, "b", 64, NULL).status, YOLK_ERR_NO_SPACE);
+    /* The other one comes back, with something it still holds. */
+    uint8_t held[WIRE_HELD_SIZE];
+    wire_set_u64(held, segment);
+    wire_set_u64(held + 8, 2048);
+    wire_set_u64(held + 16, 2048);
+    wire_set_u64(held + 24, 77);
+    struct wire_session_open msg = {.request = {.session = other, .floor = 77},
+                                    .generation = 2,
+                                    .client_id = {2},
+                                    .held = wire_view_of(held, sizeof held)};
+    struct wire_session_open_reply reply;
+    kit_call(&kit, 2, WIRE_SESSION_OPEN, &msg, &reply);
+    assert_int_equal(reply.session, old_other);
+    assert_int_equal(kit_stats(&kit).segments_open, 1);
+    kit_ack(&kit);
+    assert_int_equal(kit_put(&kit, 1, owner, 2, "b", 1024, NULL).status, YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, other, 80, "c", 64, NULL).status, YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_beat(&kit, 2, other, 78), YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, other, 80, "c", 64, NULL).status, YOLK_OK);
+}
+
+static void a_new_master_fences_those_that_stay_away(void **state)
+{
+    (void)state;
+    uint8_t old_instance[WIRE_ID_SIZE];
+    memcpy(old_instance, master_core_instance(kit.core), WIRE_ID_SIZE);
+    master_core_destroy(kit.core);
+    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    kit.push_count = 0;
+    owner = kit_open(&kit, 1, 2);
+    uint64_t id = remount(owner, old_instance, other);
+    last_offer(owner, id);
+    pass(9000, true, false);
+    assert_null(kit_pushed(&kit, WIRE_FENCE));
+    pass(2000, true, false);
+    assert_non_null(kit_pushed(&kit, WIRE_FENCE));
+    assert_int_equal(kit_stats(&kit).segments_open, 0);
+    struct wire_fence fence = {id, other};
+    kit_raw(&kit, 1, WIRE_FENCED, 0, &fence);
+    assert_int_equal(kit_stats(&kit).segments_open, 1);
+}
+
+static void unmount_waits_for_guards(void **state)
+{
+    (void)state;
+    kit_store(&kit, 1, owner, "a", 1000);
+    assert_int_equal(kit_get(&kit, 2, other, 1, "a", 0, NULL), YOLK_OK);
+    struct wire_segment_unmount msg = {
+        .request = {.session = owner}, .segment = segment, .grace_ms = 5000};
+    uint32_t replies = kit.replies;
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, 999, &msg);
+    kit_tick(&kit, 200);
+    assert_int_equal(kit.replies, replies);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "a"), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_beat(&kit, 2, other, 2), YOLK_OK);
+    kit_tick(&kit, 0);
+    assert_int_equal(kit.reply.kind, WIRE_SEGMENT_UNMOUNT_REPLY);
+    assert_int_equal(kit.reply.request_id, 999);
+    assert_int_equal(kit_stats(&kit).segments, 0);
+}
+
+static void facts_are_repeated_until_answered(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_put(&kit, 2, other, 1, "a", 64, NULL).status, YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 1, WIRE_PUT_END, "a"), YOLK_OK);
+    struct kit_frame first = *kit_pushed(&kit, WIRE_FACTS);
+    kit.push_count = 0;
+    pass(1500, true, true);
+    const struct kit_frame *again = kit_pushed(&kit, WIRE_FACTS);
+    assert_non_null(again);
+    assert_int_equal(again->size, first.size);
+    assert_memory_equal(again->body, first.body, first.size);
+    kit_ack(&kit);
+    pass(1500, true, true);
+    assert_null(kit_pushed(&kit, WIRE_FACTS));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(refuse_unknown_sessions),
+        TEST(a_silent_writer_is_fenced_first),
+        TEST(an_own_stall_is_nobodys_silence),
+        TEST(a_lost_segment_gets_back_what_is_remembered),
+        TEST(a_new_master_waits_for_the_sessions_of_the_old),
+        TEST(a_new_master_fences_those_that_stay_away),
+        TEST(unmount_waits_for_guards),
+        TEST(facts_are_repeated_until_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
