@@ -79,8 +79,8 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t racy_byte(const 
 static inline void side_open(struct side *s, const struct yolk_transport_ops *ops, uint8_t instance,
                              const char *secret)
 {
-    struct yolk_transport_options options = {.struct_size = sizeof options,
-                                             .connect_timeout_ms = 1000};
+    struct yolk_transport_options options = {
+        .struct_size = sizeof options, .connect_timeout_ms = 1000, .stop_timeout_ms = 700};
     memset(options.instance, instance, sizeof options.instance);
     options.secret = (const uint8_t *)secret;
     options.secret_size = secret != NULL ? strlen(secret) : 0;

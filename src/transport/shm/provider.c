@@ -524,15 +524,16 @@ int shm_provider_serve(struct shm_provider *p, const struct yolk_serve *serve,
     return YOLK_OK;
 }
 
-/* Tells the consumers to let go: they unmap, then close. Holds the mutex. Session 0: all. */
-static uint32_t provider_cut(struct shm_provider *p, const struct shm_served *served,
+/* Tells the consumers (all, or those of the session) to let go: they unmap, then close. Holds the
+ * mutex. */
+static uint32_t provider_cut(struct shm_provider *p, const struct shm_served *served, bool all,
                              uint64_t session)
 {
     uint32_t count = 0;
     BASE_LIST_FOREACH(node, &p->connections)
     {
         struct connection *c = BASE_CONTAINER(node, struct connection, node);
-        if (c->served != served || (session != 0 && c->session != session))
+        if (c->served != served || (!all && c->session != session))
             continue;
         (void)shutdown(c->fd, SHUT_WR);
         count++;
@@ -551,7 +552,7 @@ void shm_provider_set_segment(struct shm_provider *p, struct shm_served *served,
 int shm_provider_fence(struct shm_provider *p, struct shm_served *served, uint64_t session)
 {
     mutex_lock(&p->mutex);
-    uint32_t left = provider_cut(p, served, session);
+    uint32_t left = provider_cut(p, served, false, session);
     mutex_unlock(&p->mutex);
     if (left > 0)
         return base_fail(YOLK_ERR_AGAIN, 0, "shm: the session keeps %u mappings", left);
@@ -566,7 +567,7 @@ void shm_provider_unserve(struct shm_provider *p, struct shm_served *served)
         if (p->served[i] == served)
             p->served[i] = NULL;
     }
-    (void)provider_cut(p, served, 0);
+    (void)provider_cut(p, served, true, 0);
     BASE_LIST_FOREACH(node, &p->connections)
     {
         struct connection *c = BASE_CONTAINER(node, struct connection, node);

@@ -133,7 +133,7 @@ static void link_fail(struct tcp_link *l, int status)
                 continue;
             }
             e->limbo_id = lost;
-            e->request_id = now; /* when it got there */
+            e->lost_ns = now;
             base_list_push_back(&t->limbo, &e->node);
             (void)atomic_fetch_add(&t->limbo_count, 1);
             t->limbo_asked_ns = 0;
@@ -687,7 +687,7 @@ static void limbo_drive(struct tcp_target *t)
     BASE_LIST_FOREACH_SAFE(node, &t->limbo)
     {
         struct tcp_entry *e = BASE_CONTAINER(node, struct tcp_entry, node);
-        if (now - e->request_id > t->settings->stop_timeout_ns) {
+        if (now - e->lost_ns > t->settings->stop_timeout_ns) {
             base_list_remove(node);
             (void)atomic_fetch_sub(&t->limbo_count, 1);
             entry_complete(e, YOLK_ERR_STUCK, 0);

@@ -41,6 +41,7 @@ struct tcp_entry {
     uint64_t size;
     uint64_t request_id;
     uint64_t limbo_id; /* the lost connection it was sent on; ENTRY_QUIET: the one asked about */
+    uint64_t lost_ns;  /* when that was lost */
     uint64_t sent;     /* bytes of frame and payload */
     size_t frame_size;
     uint8_t frame[TCP_FRAME_MAX];

@@ -439,6 +439,18 @@ static void test_lost_write(void **state)
     c = await(ops, channel);
     assert_int_equal(c.status, YOLK_ERR_LINK);
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_OK);
+    /* The provider never says so: not retried, and for the caller to fence. */
+    stop_child(child.pid);
+    assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    assert_int_equal(ops->wait_fds(channel, fds, 16), 2);
+    assert_int_equal(shutdown(fds[1].fd, SHUT_RDWR), 0);
+    c = await(ops, channel);
+    assert_int_equal(c.status, YOLK_ERR_STUCK);
+    assert_int_equal(kill(child.pid, SIGCONT), 0);
+    enum yolk_status status;
+    until = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    while ((status = transfer(ops, channel, YOLK_READ, bytes, 0, 64)) != YOLK_OK)
+        assert_true(clock_real_now_ns() < until);
     /* Killed instead: its memory is gone, so that the write is over. */
     stop_child(child.pid);
     assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
