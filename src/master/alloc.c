@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-#define SL_BITS 5u
-#define SL_COUNT (1u << SL_BITS)
-#define FL_COUNT 60u
-#define OWN_BIN_LOOK 16 /* entries of the request's own bin that are looked at for a tight fit */
-#define FINGERS 4096u   /* starting points for a search by address */
-#define MAX_NODES (UINT32_MAX - 1)
+#define SL_BITS      5u
+#define SL_COUNT     (1u << SL_BITS)
+#define FL_COUNT     60u
+#define OWN_BIN_LOOK 16    /* entries of the request's own bin that are looked at for a tight fit */
+#define FINGERS      4096u /* starting points for a search by address */
+#define MAX_NODES    (UINT32_MAX - 1)
 
 struct node {
     uint64_t offset; /* both in units */
@@ -19,7 +19,7 @@ struct node {
         struct {
             uint32_t prev;
             uint32_t next;
-        } bin; /* free */
+        } bin;       /* free */
         void *owner; /* used */
     };
     uint32_t state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Extents of one segment. The allocator manages offsets, not memory: all of its metadata is outside the
- * segment. Two-level size bins with bitmaps make allocate and release O(1) but for a bounded look into the
- * request's own bin; neighbours coalesce at once. Sizes are rounded up to 64 bytes and nothing else is lost.
+ * Extents of one segment. The allocator manages offsets, not memory: all of its metadata is outside
+ * the segment. Two-level size bins with bitmaps make allocate and release O(1) but for a bounded
+ * look into the request's own bin; neighbours coalesce at once. Sizes are rounded up to 64 bytes
+ * and nothing else is lost.
  */
 #ifndef YOLK_MASTER_ALLOC_H
 #define YOLK_MASTER_ALLOC_H
@@ -23,7 +24,8 @@ void master_alloc_destroy(struct master_alloc *alloc);
 /* An extent of `size` > 0 bytes; its handle, or MASTER_ALLOC_NONE when no hole is large enough. */
 uint32_t master_alloc_take(struct master_alloc *alloc, uint64_t size, void *owner);
 /* The extent at exactly `offset` (a multiple of 64); MASTER_ALLOC_NONE unless all of it is free. */
-uint32_t master_alloc_reserve(struct master_alloc *alloc, uint64_t offset, uint64_t size, void *owner);
+uint32_t master_alloc_reserve(struct master_alloc *alloc, uint64_t offset, uint64_t size,
+                              void *owner);
 void master_alloc_release(struct master_alloc *alloc, uint32_t handle);
 
 uint64_t master_alloc_offset(const struct master_alloc *alloc, uint32_t handle);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The allocator against a naive model that knows each unit, and against its promises on fill and speed. */
+/* The allocator against a naive model that knows each unit, and against its promises on fill and
+ * speed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,7 +141,9 @@ static void agrees_with_a_naive_model(void **state)
             for (uint32_t k = 0; k < m.count; k++)
                 if (m.first[k] + m.units[k] > at && m.first[k] < want)
                     want = m.first[k];
-            assert_int_equal(found == MASTER_ALLOC_NONE ? UNITS : master_alloc_offset(m.alloc, found) / 64, want);
+            assert_int_equal(found == MASTER_ALLOC_NONE ? UNITS
+                                                        : master_alloc_offset(m.alloc, found) / 64,
+                             want);
         }
         master_alloc_destroy(m.alloc);
     }

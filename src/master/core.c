@@ -40,8 +40,8 @@ static void fill_defaults(struct master_config *config)
 {
     struct master_config normal;
     master_config_default(&normal);
-#define DEFAULT(member)                                                                                  \
-    if (config->member == 0)                                                                             \
+#define DEFAULT(member)                                                                            \
+    if (config->member == 0)                                                                       \
     config->member = normal.member
     DEFAULT(guard_ttl_ms);
     DEFAULT(guard_margin_ms);
@@ -79,8 +79,8 @@ uint64_t master_random(struct master_core *core)
     return base_mix64(core->random);
 }
 
-enum yolk_status master_core_create(const struct master_config *config, uint64_t now_ns, uint64_t seed,
-                                    struct master_core **out)
+enum yolk_status master_core_create(const struct master_config *config, uint64_t now_ns,
+                                    uint64_t seed, struct master_core **out)
 {
     struct master_core *core = calloc(1, sizeof *core);
     if (core == NULL)
@@ -88,8 +88,9 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     if (config != NULL)
         core->config = *config;
     fill_defaults(&core->config);
-    struct base_list *lists[] = {&core->segments, &core->dirty,     &core->sessions,     &core->zombies,
-                                 &core->guards,   &core->open_puts, &core->expired_puts, &core->jobs};
+    struct base_list *lists[] = {&core->segments,     &core->dirty,  &core->sessions,
+                                 &core->zombies,      &core->guards, &core->open_puts,
+                                 &core->expired_puts, &core->jobs};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         base_list_init(lists[i]);
     base_buf_init(&core->out, MAX_FRAME_BODY);
@@ -105,7 +106,8 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     core->ghosts = calloc(MASTER_GHOSTS, sizeof(uint64_t));
     core->collected = malloc(sizeof *core->collected);
     enum yolk_status status = master_index_create(&core->index);
-    if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL || core->collected == NULL) {
+    if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
+        core->collected == NULL) {
         master_core_destroy(core);
         return YOLK_ERR_NO_MEMORY;
     }
@@ -142,15 +144,16 @@ void master_core_destroy(struct master_core *core)
     destroy_sessions(core, &core->zombies);
     /* With nobody left, each segment empties by itself once it is given up. */
     BASE_LIST_FOREACH(node, &core->segments)
-        BASE_CONTAINER(node, struct master_segment, link)->owner = NULL;
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_CONTAINER(node, struct master_segment, link)->owner = NULL;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         segment->unmount_pending = false;
         master_segment_go(core, segment);
     }
     while (core->segment_count > 0)
         BASE_LIST_FOREACH_SAFE(node, &core->segments)
-            (void)master_segment_tick(core, BASE_CONTAINER(node, struct master_segment, link));
+    (void)master_segment_tick(core, BASE_CONTAINER(node, struct master_segment, link));
     uint64_t cursor = 0;
     for (bool more = core->index != NULL && core->collected != NULL; more;) {
         core->collected->count = 0;
@@ -189,7 +192,8 @@ void master_send(struct master_core *core, uint64_t connection, uint64_t request
             return;
         kind = WIRE_ERROR;
     }
-    core->sink->send(core->sink->self, connection, kind, request_id, core->out.data, core->out.size);
+    core->sink->send(core->sink->self, connection, kind, request_id, core->out.data,
+                     core->out.size);
 }
 
 void master_reply(struct master_core *core, uint16_t kind, const void *msg)
@@ -198,21 +202,23 @@ void master_reply(struct master_core *core, uint16_t kind, const void *msg)
 }
 
 /* Each reply's struct begins with its status; the rest is left empty. */
-void master_reply_status(struct master_core *core, uint16_t kind, enum yolk_status status, const char *text)
+void master_reply_status(struct master_core *core, uint16_t kind, enum yolk_status status,
+                         const char *text)
 {
     union wire_any reply;
     int32_t code = status;
     memset(&reply, 0, sizeof reply);
     memcpy(&reply, &code, sizeof code);
-    if (kind == WIRE_HEARTBEAT_REPLY || kind == WIRE_SESSION_CLOSE_REPLY || kind == WIRE_SEGMENT_UNMOUNT_REPLY)
+    if (kind == WIRE_HEARTBEAT_REPLY || kind == WIRE_SESSION_CLOSE_REPLY ||
+        kind == WIRE_SEGMENT_UNMOUNT_REPLY)
         reply.status_reply.text = wire_view_text(text);
     else if (kind == WIRE_SESSION_OPEN_REPLY)
         reply.session_open_reply.text = wire_view_text(text);
     master_reply(core, kind, &reply);
 }
 
-/* Time seen by the core never goes back. When nobody called for long, the master stood still, and what clients
- * sent meanwhile may still wait in a socket: their silence is not counted. */
+/* Time seen by the core never goes back. When nobody called for long, the master stood still, and
+ * what clients sent meanwhile may still wait in a socket: their silence is not counted. */
 static void advance(struct master_core *core, uint64_t now_ns)
 {
     if (now_ns < core->now)
@@ -222,7 +228,8 @@ static void advance(struct master_core *core, uint64_t now_ns)
         gap -= master_ms(TICK_MS < core->config.stall_ms ? TICK_MS : core->config.stall_ms);
         core->stats.stalls++;
         core->stats.stall_ns += gap;
-        BASE_LIST_FOREACH(node, &core->sessions) {
+        BASE_LIST_FOREACH(node, &core->sessions)
+        {
             struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
             session->last_seen += gap;
             if (session->last_seen > now_ns)
@@ -234,9 +241,9 @@ static void advance(struct master_core *core, uint64_t now_ns)
 
 static void perform(struct master_core *core, uint16_t kind, const union wire_any *msg)
 {
-#define CASE(KIND, function)                                                                             \
-    case KIND:                                                                                           \
-        function(core, (const void *)msg);                                                               \
+#define CASE(KIND, function)                                                                       \
+    case KIND:                                                                                     \
+        function(core, (const void *)msg);                                                         \
         break
     switch (kind) {
         CASE(WIRE_SESSION_OPEN, master_session_open);
@@ -266,7 +273,8 @@ static void perform(struct master_core *core, uint16_t kind, const union wire_an
 
 static bool is_ours(uint16_t kind)
 {
-    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_RENEW && kind % 2 == 0 && wire_kind_info(kind) != NULL) ||
+    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_RENEW && kind % 2 == 0 &&
+            wire_kind_info(kind) != NULL) ||
            kind == WIRE_FACTS_ACK || kind == WIRE_FENCED;
 }
 
@@ -304,7 +312,7 @@ uint64_t master_core_tick(struct master_core *core, uint64_t now_ns, const struc
     master_sessions_tick(core);
     bool more = master_jobs_tick(core);
     BASE_LIST_FOREACH_SAFE(node, &core->segments)
-        more |= master_segment_tick(core, BASE_CONTAINER(node, struct master_segment, link));
+    more |= master_segment_tick(core, BASE_CONTAINER(node, struct master_segment, link));
     master_facts_flush(core);
     core->sink = NULL;
     return more ? core->now : core->now + master_ms(TICK_MS);
@@ -315,7 +323,8 @@ void master_core_disconnect(struct master_core *core, uint64_t now_ns, uint64_t 
 {
     (void)sink;
     advance(core, now_ns);
-    BASE_LIST_FOREACH(node, &core->sessions) {
+    BASE_LIST_FOREACH(node, &core->sessions)
+    {
         struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         if (session->connected && session->connection == connection)
             session->connected = false;

@@ -2,15 +2,16 @@
 /*
  * The master: which key is where, which space may be used, who is alive.
  *
- * Pure. It has no clock, socket, thread or file: time comes in as `now_ns`, frames come in and go out as
- * bytes, and for one seed and one sequence of calls the output is always the same. Not thread-safe; one
- * thread owns a core.
+ * Pure. It has no clock, socket, thread or file: time comes in as `now_ns`, frames come in and go
+ * out as bytes, and for one seed and one sequence of calls the output is always the same. Not
+ * thread-safe; one thread owns a core.
  *
  * Identities on the wire:
- *  - SEGMENT_MOUNT.generation is the segment id which this memory had under `prior_master` (0: it is new
- *    memory). SESSION_OPEN.held[].seg_generation is likewise the segment id that the client was given.
- *  - a SESSION_OPEN whose `session` names a live session of this master resumes it; one that names a session
- *    of an earlier master is taken over with the same id; any other gets a new id.
+ *  - SEGMENT_MOUNT.generation is the segment id which this memory had under `prior_master` (0: it
+ * is new memory). SESSION_OPEN.held[].seg_generation is likewise the segment id that the client was
+ * given.
+ *  - a SESSION_OPEN whose `session` names a live session of this master resumes it; one that names
+ * a session of an earlier master is taken over with the same id; any other gets a new id.
  */
 #ifndef YOLK_MASTER_CORE_H
 #define YOLK_MASTER_CORE_H
@@ -34,22 +35,23 @@ struct master_config {
     uint64_t put_timeout_ms;
     uint64_t heartbeat_ms;
     uint64_t session_ttl_ms;
-    uint64_t lost_keep_ms;  /* how long the keys of a lost segment are remembered */
-    uint64_t stall_ms;      /* a gap between calls beyond this is the master's own stall */
-    uint64_t resend_ms;     /* an unanswered push is sent again after this */
+    uint64_t lost_keep_ms; /* how long the keys of a lost segment are remembered */
+    uint64_t stall_ms;     /* a gap between calls beyond this is the master's own stall */
+    uint64_t resend_ms;    /* an unanswered push is sent again after this */
     double eviction_high_watermark_ratio;
-    double eviction_ratio;  /* background eviction goes this far below the watermark */
-    uint64_t max_pending_bytes; /* open puts + limbo, a session; 0 = a quarter of all mounted bytes */
+    double eviction_ratio; /* background eviction goes this far below the watermark */
+    uint64_t
+        max_pending_bytes; /* open puts + limbo, a session; 0 = a quarter of all mounted bytes */
     uint32_t max_sessions;
     uint32_t max_segments;
-    uint32_t max_ops;       /* live operations, a session */
-    uint32_t max_held;      /* held records, a session */
-    uint32_t max_keys;      /* keys in one message */
-    uint32_t max_jobs;      /* remove_all and unmount running at a time */
+    uint32_t max_ops;  /* live operations, a session */
+    uint32_t max_held; /* held records, a session */
+    uint32_t max_keys; /* keys in one message */
+    uint32_t max_jobs; /* remove_all and unmount running at a time */
     uint64_t max_objects;
-    uint32_t step;          /* objects one turn of background work may touch */
-    uint32_t fact_batch;    /* records in one FACTS push */
-    uint32_t fact_window;   /* FACTS pushes without an answer, a segment */
+    uint32_t step;        /* objects one turn of background work may touch */
+    uint32_t fact_batch;  /* records in one FACTS push */
+    uint32_t fact_window; /* FACTS pushes without an answer, a segment */
 };
 
 void master_config_default(struct master_config *config);
@@ -66,7 +68,8 @@ struct master_place {
     uint64_t offset;
 };
 
-/* What happened, without any decision: enough to rebuild the index in another core. Borrowed for the call. */
+/* What happened, without any decision: enough to rebuild the index in another core. Borrowed for
+ * the call. */
 struct master_fact {
     enum master_fact_kind kind;
     uint64_t segment;
@@ -80,61 +83,63 @@ struct master_fact {
 /* Where output goes. Must not call back into the core. `fact` may be NULL. */
 struct master_sink {
     void *self;
-    void (*send)(void *self, uint64_t connection, uint16_t kind, uint64_t request_id, const uint8_t *body,
-                 size_t size);
+    void (*send)(void *self, uint64_t connection, uint16_t kind, uint64_t request_id,
+                 const uint8_t *body, size_t size);
     void (*fact)(void *self, const struct master_fact *fact);
 };
 
 /* name, Prometheus name, help: one table for the struct, the text of STAT and the metrics page. */
-#define MASTER_GAUGES(X)                                                                                  \
-    X(sessions, "master_sessions", "live client sessions")                                               \
-    X(zombies, "master_unfenced_sessions", "gone sessions whose writers are not known to be quiet")       \
-    X(segments, "master_segments", "mounted segments")                                                    \
-    X(segments_open, "master_segments_open", "segments that take new objects")                           \
-    X(segments_lost, "master_segments_lost", "segments whose owner went away, still remembered")         \
-    X(objects, "master_key_count", "readable keys")                                                       \
-    X(objects_open, "master_processing_key_count", "keys being written")                                 \
-    X(objects_lost, "master_lost_key_count", "keys remembered of lost segments")                          \
-    X(capacity_bytes, "master_total_capacity_bytes", "bytes of mounted segments")                         \
-    X(live_bytes, "master_allocated_bytes", "bytes of readable replicas")                                 \
-    X(open_bytes, "master_processing_bytes", "bytes of replicas being written")                           \
-    X(limbo_bytes, "master_limbo_bytes", "bytes given up but not yet reusable")                           \
-    X(lost_bytes, "master_lost_bytes", "bytes of replicas in lost segments")                              \
-    X(extents, "master_extents", "extents in use, limbo included")                                       \
-    X(guards, "master_read_guards", "live read guards and pins, by extent")                               \
+#define MASTER_GAUGES(X)                                                                           \
+    X(sessions, "master_sessions", "live client sessions")                                         \
+    X(zombies, "master_unfenced_sessions",                                                         \
+      "gone sessions whose writers are not known to be quiet")                                     \
+    X(segments, "master_segments", "mounted segments")                                             \
+    X(segments_open, "master_segments_open", "segments that take new objects")                     \
+    X(segments_lost, "master_segments_lost", "segments whose owner went away, still remembered")   \
+    X(objects, "master_key_count", "readable keys")                                                \
+    X(objects_open, "master_processing_key_count", "keys being written")                           \
+    X(objects_lost, "master_lost_key_count", "keys remembered of lost segments")                   \
+    X(capacity_bytes, "master_total_capacity_bytes", "bytes of mounted segments")                  \
+    X(live_bytes, "master_allocated_bytes", "bytes of readable replicas")                          \
+    X(open_bytes, "master_processing_bytes", "bytes of replicas being written")                    \
+    X(limbo_bytes, "master_limbo_bytes", "bytes given up but not yet reusable")                    \
+    X(lost_bytes, "master_lost_bytes", "bytes of replicas in lost segments")                       \
+    X(extents, "master_extents", "extents in use, limbo included")                                 \
+    X(guards, "master_read_guards", "live read guards and pins, by extent")                        \
     X(ops, "master_operations", "operations remembered")
 
-#define MASTER_COUNTERS(X)                                                                                \
-    X(requests, "master_requests_total", "requests performed")                                            \
-    X(requests_bad, "master_requests_malformed_total", "requests refused as malformed")                  \
-    X(requests_stale, "master_requests_stale_total", "requests below the floor or of no session")        \
-    X(exist_hits, "master_exist_hits_total", "keys found by exist")                                      \
-    X(exist_misses, "master_exist_misses_total", "keys not found by exist")                               \
-    X(get_hits, "master_get_hits_total", "keys found by get")                                             \
-    X(get_hit_bytes, "master_get_hit_bytes_total", "bytes of keys found by get")                          \
-    X(miss_never_stored, "master_get_miss_never_stored_total", "get of a key not known of")              \
-    X(miss_evicted, "master_get_miss_evicted_total", "get of a key evicted not long ago")                \
-    X(miss_expired, "master_get_miss_expired_total", "get of a key whose segment was lost or put ran out") \
-    X(miss_error, "master_get_miss_error_total", "get refused by a limit")                                \
-    X(put_starts, "master_put_start_total", "keys granted space")                                         \
-    X(put_exists, "master_put_exists_total", "puts of keys that exist")                                  \
-    X(put_no_space, "master_put_no_space_total", "puts answered NO_SPACE")                                \
-    X(put_short, "master_put_fewer_replicas_total", "puts with fewer replicas than asked")               \
-    X(put_ends, "master_put_end_total", "keys committed")                                                 \
-    X(put_revokes, "master_put_revoke_total", "keys revoked")                                             \
-    X(put_timeouts, "master_put_timeout_total", "keys whose put ran out of time")                        \
-    X(removes, "master_remove_total", "keys removed")                                                     \
-    X(evictions, "master_evicted_key_count", "keys evicted")                                              \
-    X(evicted_bytes, "master_evicted_size_bytes", "bytes evicted")                                        \
-    X(doomed, "master_doomed_total", "keys evicted although a probe had leased them")                    \
-    X(guards_expired, "master_guards_expired_total", "read guards that ended by time")                   \
-    X(sessions_opened, "master_sessions_opened_total", "sessions opened")                                \
-    X(sessions_expired, "master_sessions_expired_total", "sessions that fell silent")                    \
-    X(fences, "master_fences_total", "sessions fenced by an owner")                                       \
-    X(facts_sent, "master_facts_sent_total", "records sent to segment owners")                            \
-    X(revived, "master_revived_total", "placements accepted from a mirror")                               \
-    X(mirror_rejected, "master_mirror_rejected_total", "placements refused from a mirror")               \
-    X(stalls, "master_stalls_total", "own stalls noticed")                                                \
+#define MASTER_COUNTERS(X)                                                                         \
+    X(requests, "master_requests_total", "requests performed")                                     \
+    X(requests_bad, "master_requests_malformed_total", "requests refused as malformed")            \
+    X(requests_stale, "master_requests_stale_total", "requests below the floor or of no session")  \
+    X(exist_hits, "master_exist_hits_total", "keys found by exist")                                \
+    X(exist_misses, "master_exist_misses_total", "keys not found by exist")                        \
+    X(get_hits, "master_get_hits_total", "keys found by get")                                      \
+    X(get_hit_bytes, "master_get_hit_bytes_total", "bytes of keys found by get")                   \
+    X(miss_never_stored, "master_get_miss_never_stored_total", "get of a key not known of")        \
+    X(miss_evicted, "master_get_miss_evicted_total", "get of a key evicted not long ago")          \
+    X(miss_expired, "master_get_miss_expired_total",                                               \
+      "get of a key whose segment was lost or put ran out")                                        \
+    X(miss_error, "master_get_miss_error_total", "get refused by a limit")                         \
+    X(put_starts, "master_put_start_total", "keys granted space")                                  \
+    X(put_exists, "master_put_exists_total", "puts of keys that exist")                            \
+    X(put_no_space, "master_put_no_space_total", "puts answered NO_SPACE")                         \
+    X(put_short, "master_put_fewer_replicas_total", "puts with fewer replicas than asked")         \
+    X(put_ends, "master_put_end_total", "keys committed")                                          \
+    X(put_revokes, "master_put_revoke_total", "keys revoked")                                      \
+    X(put_timeouts, "master_put_timeout_total", "keys whose put ran out of time")                  \
+    X(removes, "master_remove_total", "keys removed")                                              \
+    X(evictions, "master_evicted_key_count", "keys evicted")                                       \
+    X(evicted_bytes, "master_evicted_size_bytes", "bytes evicted")                                 \
+    X(doomed, "master_doomed_total", "keys evicted although a probe had leased them")              \
+    X(guards_expired, "master_guards_expired_total", "read guards that ended by time")             \
+    X(sessions_opened, "master_sessions_opened_total", "sessions opened")                          \
+    X(sessions_expired, "master_sessions_expired_total", "sessions that fell silent")              \
+    X(fences, "master_fences_total", "sessions fenced by an owner")                                \
+    X(facts_sent, "master_facts_sent_total", "records sent to segment owners")                     \
+    X(revived, "master_revived_total", "placements accepted from a mirror")                        \
+    X(mirror_rejected, "master_mirror_rejected_total", "placements refused from a mirror")         \
+    X(stalls, "master_stalls_total", "own stalls noticed")                                         \
     X(stall_ns, "master_stall_nanoseconds_total", "time lost to own stalls")
 
 struct master_stats {
@@ -155,36 +160,41 @@ struct master_stat_row {
 extern const struct master_stat_row master_stat_rows[];
 extern const size_t master_stat_row_count;
 
-YOLK_MUST_USE enum yolk_status master_core_create(const struct master_config *config, uint64_t now_ns,
-                                                  uint64_t seed, struct master_core **out);
+YOLK_MUST_USE enum yolk_status master_core_create(const struct master_config *config,
+                                                  uint64_t now_ns, uint64_t seed,
+                                                  struct master_core **out);
 void master_core_destroy(struct master_core *core);
 
 /* The 16 bytes that name this life of the master. */
 const uint8_t *master_core_instance(const struct master_core *core);
 
 /*
- * Performs one frame. A malformed body or an unknown kind is answered (ERROR kind with the status) and
- * changes nothing; the returned status is for the caller's log and, when it is YOLK_ERR_PROTOCOL, a reason to
- * close the connection.
+ * Performs one frame. A malformed body or an unknown kind is answered (ERROR kind with the status)
+ * and changes nothing; the returned status is for the caller's log and, when it is
+ * YOLK_ERR_PROTOCOL, a reason to close the connection.
  */
 enum yolk_status master_core_input(struct master_core *core, uint64_t now_ns, uint64_t connection,
                                    const struct wire_header *header, const uint8_t *body,
                                    const struct master_sink *sink);
 
-/* Time passes: expiry, eviction, pushes, running jobs, each in small steps. Returns when to call again. */
-uint64_t master_core_tick(struct master_core *core, uint64_t now_ns, const struct master_sink *sink);
+/* Time passes: expiry, eviction, pushes, running jobs, each in small steps. Returns when to call
+ * again. */
+uint64_t master_core_tick(struct master_core *core, uint64_t now_ns,
+                          const struct master_sink *sink);
 
 /* The connection is gone. The sessions on it live on until their TTL. */
 void master_core_disconnect(struct master_core *core, uint64_t now_ns, uint64_t connection,
                             const struct master_sink *sink);
 
-/* Applies a fact of another core. Its segments are lost ones here until their owners mount them again. */
+/* Applies a fact of another core. Its segments are lost ones here until their owners mount them
+ * again. */
 YOLK_MUST_USE enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns,
                                                   const struct master_fact *fact);
 
 void master_core_stats(const struct master_core *core, struct master_stats *stats);
 
-/* Counts everything anew (gauges only). Returns how many gauges differ from the running ones: 0, or a bug. */
+/* Counts everything anew (gauges only). Returns how many gauges differ from the running ones: 0, or
+ * a bug. */
 uint32_t master_core_recount(const struct master_core *core, struct master_stats *counted);
 
 /* Checks every structural rule (tests and `stat --recount`): NULL, or what is broken. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random clients against the whole core: messages are lost, repeated and late, clients stop and come back, owners
- * lose their segments and mount them again, the master restarts. A model beside it knows what each client may
- * still read or write and what the owners' mirrors hold. Nothing may be given out twice.
+ * Random clients against the whole core: messages are lost, repeated and late, clients stop and
+ * come back, owners lose their segments and mount them again, the master restarts. A model beside
+ * it knows what each client may still read or write and what the owners' mirrors hold. Nothing may
+ * be given out twice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,7 @@ struct live_op {
     uint64_t op;
     bool pin;
     bool granted[4];
-    bool failed; /* a place was lost: never committed */
+    bool failed;          /* a place was lost: never committed */
     uint64_t valid_until; /* of a read guard */
     uint32_t count;
     struct place places[PLACES];
@@ -108,8 +109,8 @@ static uint64_t rnd(uint64_t below)
     return base_mix64(w.random) % below;
 }
 
-static void on_send(void *self, uint64_t connection, uint16_t kind, uint64_t request_id, const uint8_t *body,
-                    size_t size)
+static void on_send(void *self, uint64_t connection, uint16_t kind, uint64_t request_id,
+                    const uint8_t *body, size_t size)
 {
     (void)self;
     assert_true(w.frame_count < FRAMES);
@@ -139,11 +140,13 @@ static void check_grant(int who, uint64_t op, const struct place *p)
             for (uint32_t i = 0; i < live->count; i++)
                 if (live->places[i].owner == p->owner &&
                     overlaps(p->first, p->units, live->places[i].first, live->places[i].units))
-                    fail_msg("step %d: space of client %d op %llu pin %d valid %llu session %llx/%llx "
-                             "given to client %d op %llu", w.step, c,
-                             (unsigned long long)live->op, live->pin, (unsigned long long)live->valid_until,
-                             (unsigned long long)live->places[i].session,
-                             (unsigned long long)w.clients[c].session, who, (unsigned long long)op);
+                    fail_msg(
+                        "step %d: space of client %d op %llu pin %d valid %llu session %llx/%llx "
+                        "given to client %d op %llu",
+                        w.step, c, (unsigned long long)live->op, live->pin,
+                        (unsigned long long)live->valid_until,
+                        (unsigned long long)live->places[i].session,
+                        (unsigned long long)w.clients[c].session, who, (unsigned long long)op);
         }
     struct client *owner = &w.clients[p->owner];
     for (uint32_t u = 0; u < UNITS; u++)
@@ -200,12 +203,14 @@ static void write_place(const struct place *p)
         w.clients[p->owner].content[p->first + u] = p->content;
 }
 
-static struct wire_replica replica_of(const struct wire_view list, const struct wire_result *result, uint32_t i)
+static struct wire_replica replica_of(const struct wire_view list, const struct wire_result *result,
+                                      uint32_t i)
 {
     return wire_replica_at(list, result->first + i);
 }
 
-static void put_reply(struct client *c, const struct message *m, const struct wire_put_start_reply *reply)
+static void put_reply(struct client *c, const struct message *m,
+                      const struct wire_put_start_reply *reply)
 {
     struct live_op *op = find_op(c, m->op);
     if (op == NULL || reply->status != YOLK_OK || op->count > 0)
@@ -240,7 +245,8 @@ static void put_reply(struct client *c, const struct message *m, const struct wi
     }
 }
 
-static void get_reply(struct client *c, const struct message *m, const struct wire_get_start_reply *reply)
+static void get_reply(struct client *c, const struct message *m,
+                      const struct wire_get_start_reply *reply)
 {
     struct live_op *op = find_op(c, m->op);
     if (op == NULL || reply->status != YOLK_OK || op->count > 0)
@@ -265,8 +271,8 @@ static void get_reply(struct client *c, const struct message *m, const struct wi
                               .size = result.size};
             uint32_t content = w.clients[owner].content[p.first];
             if (w.content_key[content] != op->keys[i])
-                fail_msg("step %d: client %d op %llu reads key %u, finds %u in segment %d unit %u", w.step,
-                         (int)(c - w.clients), (unsigned long long)op->op, op->keys[i],
+                fail_msg("step %d: client %d op %llu reads key %u, finds %u in segment %d unit %u",
+                         w.step, (int)(c - w.clients), (unsigned long long)op->op, op->keys[i],
                          w.content_key[content], p.owner, p.first);
             for (uint32_t u = 1; u < p.units; u++)
                 assert_int_equal(w.clients[owner].content[p.first + u], content);
@@ -285,7 +291,8 @@ static void session_dead(struct client *c)
             finish_op(c, &c->ops[i]); /* its writers are dropped */
 }
 
-static void offer_reply(struct client *c, const struct message *m, const struct wire_mirror_offer_reply *reply)
+static void offer_reply(struct client *c, const struct message *m,
+                        const struct wire_mirror_offer_reply *reply)
 {
     struct wire_mirror_offer sent;
     assert_int_equal(wire_decode(WIRE_MIRROR_OFFER, m->body, m->size, &sent), YOLK_OK);
@@ -302,7 +309,8 @@ static void offer_reply(struct client *c, const struct message *m, const struct 
     if (sent.last)
         c->offering = false;
     else
-        c->offer_at = (uint32_t)(wire_offer_at(sent.recs, wire_offer_count(sent.recs) - 1).offset / 64) + 1;
+        c->offer_at =
+            (uint32_t)(wire_offer_at(sent.recs, wire_offer_count(sent.recs) - 1).offset / 64) + 1;
 }
 
 static void take_reply(const struct frame *f, const struct message *m)
@@ -395,7 +403,8 @@ static void take_facts(struct client *c, const struct wire_facts *facts)
                 c->mirror_size[rec.offset / 64] = rec.size;
             } else if (rec.kind == WIRE_FACT_FREED) {
                 c->mirror_key[rec.offset / 64] = 0;
-            } else if (rec.kind == WIRE_FACT_SESSION_OPEN && known == c->session_count && known < 64) {
+            } else if (rec.kind == WIRE_FACT_SESSION_OPEN && known == c->session_count &&
+                       known < 64) {
                 c->sessions[c->session_count++] = rec.session;
             } else if (rec.kind == WIRE_FACT_SESSION_GONE && known < c->session_count) {
                 c->sessions[known] = c->sessions[--c->session_count];
@@ -417,7 +426,8 @@ static void take_fence(int owner, const struct wire_fence *fence)
         for (uint32_t o = 0; o < w.clients[c].op_count; o++) {
             struct live_op *op = &w.clients[c].ops[o];
             for (uint32_t i = op->count; i-- > 0;)
-                if (op->places[i].owner == owner && op->places[i].session == fence->fenced_session) {
+                if (op->places[i].owner == owner &&
+                    op->places[i].session == fence->fenced_session) {
                     op->places[i] = op->places[--op->count];
                     op->failed = true;
                 }
@@ -455,7 +465,8 @@ static void drain(const struct message *m)
         struct frame f = w.frames[i];
         if (f.request_id == 0)
             take_push(&f);
-        else if (m != NULL && f.request_id == m->id && w.clients[m->client].paused_until <= w.now && rnd(12) != 0)
+        else if (m != NULL && f.request_id == m->id && w.clients[m->client].paused_until <= w.now &&
+                 rnd(12) != 0)
             take_reply(&f, m);
         free(f.body);
     }
@@ -511,8 +522,8 @@ static void open_session(int n)
     for (uint32_t o = 0; o < c->op_count; o++)
         for (uint32_t i = 0; i < c->ops[o].count; i++) {
             struct place *p = &c->ops[o].places[i];
-            struct wire_held rec = {w.clients[p->owner].segment & ~(1ull << 63), p->first * 64ull, p->size,
-                                    c->ops[o].op};
+            struct wire_held rec = {w.clients[p->owner].segment & ~(1ull << 63), p->first * 64ull,
+                                    p->size, c->ops[o].op};
             assert_int_equal(wire_held_append(&held, &rec), YOLK_OK);
         }
     msg.held = wire_view_buf(&held);
@@ -532,7 +543,9 @@ static void mount(int n)
         for (uint32_t o = 0; o < w.clients[k].op_count; o++)
             for (uint32_t i = 0; i < w.clients[k].ops[o].count; i++)
                 if (w.clients[k].ops[o].places[i].owner == n)
-                    assert_int_equal(wire_u64s_append(&sessions, w.clients[k].ops[o].places[i].session), YOLK_OK);
+                    assert_int_equal(
+                        wire_u64s_append(&sessions, w.clients[k].ops[o].places[i].session),
+                        YOLK_OK);
     struct wire_segment_mount msg = {.request = stamp(c, 0),
                                      .name = wire_view_text("segment"),
                                      .size = UNITS * 64,
@@ -617,8 +630,9 @@ static void keys_message(int n, struct live_op *op, uint16_t kind, uint64_t numb
     struct base_buf keys;
     base_buf_init(&keys, 1 << 20);
     keys_bin(&keys, op->keys, op->key_count);
-    struct wire_remove msg = {
-        .request = stamp(&w.clients[n], number), .keys = wire_view_buf(&keys), .force = (uint32_t)rnd(2)};
+    struct wire_remove msg = {.request = stamp(&w.clients[n], number),
+                              .keys = wire_view_buf(&keys),
+                              .force = (uint32_t)rnd(2)};
     struct wire_keys_request plain = {.request = msg.request, .keys = msg.keys};
     send_message(n, kind, kind == WIRE_REMOVE ? (const void *)&msg : (const void *)&plain, number);
     base_buf_free(&keys);
@@ -638,7 +652,8 @@ static void end_something(int n)
     for (uint32_t i = 0; i < op.count; i++)
         write_place(&op.places[i]);
     bool end = rnd(4) != 0 && op.count > 0 && !op.failed;
-    /* From here on it does not write. END may be lost; then it says it again, or the floor says so. */
+    /* From here on it does not write. END may be lost; then it says it again, or the floor says so.
+     */
     find_op(c, op.op)->count = 0;
     for (uint32_t i = op.key_count; end && i-- > 0;)
         if (!op.granted[i])
@@ -728,10 +743,12 @@ static void restart(uint64_t seed)
         c->connection = ++w.next_connection;
         if (c->session == 0 || c->paused_until > w.now || rnd(4) == 0)
             continue;
-        c->last_session = c->session; /* it sees that this is another master: what it holds goes on */
+        c->last_session =
+            c->session; /* it sees that this is another master: what it holds goes on */
         c->session = 0;
     }
-    for (uint32_t i = 0; i < OLD; i++) { /* connections of the old one carry nothing to the new one */
+    for (uint32_t i = 0; i < OLD;
+         i++) { /* connections of the old one carry nothing to the new one */
         free(w.old[i].body);
         w.old[i].body = NULL;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Least recently used first, by bytes, a segment at a time. Guarded extents stand in no list. Those that a probe
- * leased stand in a list of their own, ordered by the end of the lease; they are left alone as long as they are
- * at most half of the segment.
+ * Least recently used first, by bytes, a segment at a time. Guarded extents stand in no list. Those
+ * that a probe leased stand in a list of their own, ordered by the end of the lease; they are left
+ * alone as long as they are at most half of the segment.
  */
 #include "master/state.h"
 
@@ -42,7 +42,8 @@ static struct master_extent *victim(struct master_core *core, struct master_segm
     return extent;
 }
 
-uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes, uint32_t budget)
+uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
+                      uint32_t budget)
 {
     uint64_t done = 0;
     while (done < bytes && budget-- > 0) {
@@ -63,7 +64,8 @@ uint64_t master_evict(struct master_core *core, struct master_segment *segment, 
     return done;
 }
 
-bool master_evict_background(struct master_core *core, struct master_segment *segment, uint32_t budget)
+bool master_evict_background(struct master_core *core, struct master_segment *segment,
+                             uint32_t budget)
 {
     return_probed(core, segment, budget);
     if (segment->state != SEGMENT_OPEN)

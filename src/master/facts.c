@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the owners of segments are told: placements, sessions, fences. Facts go in numbered batches, at most
- * `fact_window` of them without an answer; a batch is kept and repeated byte for byte until it is answered.
- * An owner that does not answer costs nothing but the space that stays unclean.
+ * What the owners of segments are told: placements, sessions, fences. Facts go in numbered batches,
+ * at most `fact_window` of them without an answer; a batch is kept and repeated byte for byte until
+ * it is answered. An owner that does not answer costs nothing but the space that stays unclean.
  */
 #include "master/state.h"
 
@@ -53,7 +53,8 @@ void master_fact_session_to(struct master_segment *segment, uint64_t session, ui
 
 void master_fact_session(struct master_core *core, uint64_t session, uint8_t kind)
 {
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != NULL)
             master_fact_session_to(segment, session, kind);
@@ -66,7 +67,8 @@ static struct wire_view fact_key(void *arg, uint32_t i)
 }
 
 /* Fills recs (list[0]) and the keys; moves the records on to "sent". */
-static uint32_t collect(struct master_core *core, struct master_segment *segment, struct wire_view *keys)
+static uint32_t collect(struct master_core *core, struct master_segment *segment,
+                        struct wire_view *keys)
 {
     struct base_buf *recs = &core->list[0];
     base_buf_clear(recs);
@@ -112,8 +114,9 @@ static uint32_t collect(struct master_core *core, struct master_segment *segment
     return count;
 }
 
-/* The batch that was being made is not sent: its freed records wait again, or an answer to the next batch would
- * pass for theirs. Its placed ones are missing from the owner's mirror then: cached data, no promise. */
+/* The batch that was being made is not sent: its freed records wait again, or an answer to the next
+ * batch would pass for theirs. Its placed ones are missing from the owner's mirror then: cached
+ * data, no promise. */
 static void take_back(struct master_segment *segment)
 {
     for (;;) {
@@ -156,7 +159,8 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     base_list_push_back(&segment->batches, &batch->link);
     segment->batch_count++;
     core->stats.facts_sent += count;
-    core->sink->send(core->sink->self, segment->owner->connection, WIRE_FACTS, 0, batch->body, batch->size);
+    core->sink->send(core->sink->self, segment->owner->connection, WIRE_FACTS, 0, batch->body,
+                     batch->size);
     return true;
 }
 
@@ -171,7 +175,8 @@ void master_facts_push(struct master_core *core, struct master_segment *segment)
 
 static void drop_batches(struct master_segment *segment, uint64_t up_to)
 {
-    BASE_LIST_FOREACH_SAFE(node, &segment->batches) {
+    BASE_LIST_FOREACH_SAFE(node, &segment->batches)
+    {
         struct master_batch *batch = BASE_CONTAINER(node, struct master_batch, link);
         if (batch->seq > up_to)
             return;
@@ -205,7 +210,8 @@ void master_facts_resend(struct master_core *core, struct master_segment *segmen
     uint64_t age = core->now - BASE_CONTAINER(first, struct master_batch, link)->sent_at;
     if (!at_once && age < master_ms(core->config.resend_ms))
         return;
-    BASE_LIST_FOREACH(node, &segment->batches) {
+    BASE_LIST_FOREACH(node, &segment->batches)
+    {
         struct master_batch *batch = BASE_CONTAINER(node, struct master_batch, link);
         batch->sent_at = core->now;
         core->sink->send(core->sink->self, segment->owner->connection, WIRE_FACTS, 0, batch->body,
@@ -229,7 +235,8 @@ void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg
     if (segment == NULL || msg->seq > segment->seq)
         return;
     drop_batches(segment, msg->seq);
-    BASE_LIST_FOREACH_SAFE(node, &segment->freed) {
+    BASE_LIST_FOREACH_SAFE(node, &segment->freed)
+    {
         struct master_extent *extent = BASE_CONTAINER(node, struct master_extent, fact);
         if (extent->freed_seq > msg->seq)
             break;
@@ -243,8 +250,8 @@ void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg
 void master_fence_add(struct master_core *core, struct master_segment *segment, uint64_t session)
 {
     BASE_LIST_FOREACH(node, &segment->fences)
-        if (BASE_CONTAINER(node, struct master_fence, link)->session == session)
-            return;
+    if (BASE_CONTAINER(node, struct master_fence, link)->session == session)
+        return;
     struct master_fence *fence = calloc(1, sizeof *fence);
     if (fence == NULL)
         return; /* asked for again by the next tick of its session */
@@ -257,7 +264,8 @@ void master_fence_push(struct master_core *core, struct master_segment *segment,
 {
     if (segment->owner == NULL || !segment->owner->connected || core->sink == NULL)
         return;
-    BASE_LIST_FOREACH(node, &segment->fences) {
+    BASE_LIST_FOREACH(node, &segment->fences)
+    {
         struct master_fence *fence = BASE_CONTAINER(node, struct master_fence, link);
         if (!at_once && fence->next_send > core->now)
             continue;
@@ -273,7 +281,8 @@ void master_fenced(struct master_core *core, const struct wire_fence *msg)
     if (segment == NULL)
         return;
     struct master_fence *found = NULL;
-    BASE_LIST_FOREACH(node, &segment->fences) {
+    BASE_LIST_FOREACH(node, &segment->fences)
+    {
         struct master_fence *fence = BASE_CONTAINER(node, struct master_fence, link);
         if (fence->session == msg->fenced_session)
             found = fence;

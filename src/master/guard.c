@@ -11,8 +11,8 @@ static uint64_t bucket(const struct master_core *core, uint64_t session, uint64_
     return base_mix64(session ^ (op * 0x9e3779b97f4a7c15ull)) & (core->op_buckets - 1);
 }
 
-struct master_op *master_op_find(const struct master_core *core, const struct master_session *session,
-                                 uint64_t number)
+struct master_op *master_op_find(const struct master_core *core,
+                                 const struct master_session *session, uint64_t number)
 {
     struct master_op *op = core->op_table[bucket(core, session->id, number)];
     while (op != NULL && (op->op != number || op->session != session))
@@ -39,7 +39,8 @@ static void table_grow(struct master_core *core)
     free(old);
 }
 
-struct master_op *master_op_get(struct master_core *core, struct master_session *session, uint64_t number)
+struct master_op *master_op_get(struct master_core *core, struct master_session *session,
+                                uint64_t number)
 {
     struct master_op *op = master_op_find(core, session, number);
     if (op != NULL)
@@ -61,7 +62,8 @@ struct master_op *master_op_get(struct master_core *core, struct master_session 
     core->op_table[b] = op;
     /* Nearly always the newest: look from the end. */
     struct base_list *place = session->ops.prev;
-    while (place != &session->ops && BASE_CONTAINER(place, struct master_op, session_link)->op > number)
+    while (place != &session->ops &&
+           BASE_CONTAINER(place, struct master_op, session_link)->op > number)
         place = place->prev;
     base_list_insert_after(place, &op->session_link);
     session->op_count++;
@@ -98,7 +100,8 @@ void master_op_drop_guard(struct master_core *core, struct master_op *op)
 void master_op_reap(struct master_core *core, struct master_op *op)
 {
     if (op->session->zombie && op->item_count == 0) {
-        BASE_LIST_FOREACH_SAFE(node, &op->puts) {
+        BASE_LIST_FOREACH_SAFE(node, &op->puts)
+        {
             struct master_put *put = BASE_CONTAINER(node, struct master_put, op_link);
             if (put->extent_count == 0 && put->state != PUT_OPEN)
                 master_put_free(core, put);
@@ -119,7 +122,8 @@ void master_op_end(struct master_core *core, struct master_op *op)
     op_free(core, op);
 }
 
-enum yolk_status master_op_guard(struct master_core *core, struct master_op *op, struct master_extent *extent)
+enum yolk_status master_op_guard(struct master_core *core, struct master_op *op,
+                                 struct master_extent *extent)
 {
     if (op->item_count == op->item_room) {
         uint32_t room = op->item_room ? op->item_room * 2 : 4;
@@ -196,7 +200,9 @@ void master_exist(struct master_core *core, const struct wire_keys_request *msg)
 
 static void count_miss(struct master_core *core, const struct master_object *object, uint64_t hash)
 {
-    int ghost = object == NULL ? master_ghost_get(core, hash) : object->put != NULL ? GHOST_NONE : GHOST_EXPIRED;
+    int ghost = object == NULL        ? master_ghost_get(core, hash)
+                : object->put != NULL ? GHOST_NONE
+                                      : GHOST_EXPIRED;
     if (ghost == GHOST_EVICTED)
         core->stats.miss_evicted++;
     else if (ghost == GHOST_EXPIRED)
@@ -206,7 +212,8 @@ static void count_miss(struct master_core *core, const struct master_object *obj
 }
 
 /* One key of a get: its result, its replicas appended to list[1], each guarded by `op`. */
-static struct wire_result get_one(struct master_core *core, struct master_op *op, struct wire_view key)
+static struct wire_result get_one(struct master_core *core, struct master_op *op,
+                                  struct wire_view key)
 {
     struct wire_result result = {.status = YOLK_ERR_NOT_FOUND,
                                  .first = wire_replica_count(wire_view_buf(&core->list[1]))};
@@ -248,11 +255,14 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
 {
     struct wire_keys keys;
     struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK || msg->request.op == 0) {
-        master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_INVALID, "bad key list or no operation");
+    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
+        msg->request.op == 0) {
+        master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_INVALID,
+                            "bad key list or no operation");
         return;
     }
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_GET_START_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_GET_START_REPLY);
     if (session == NULL)
         return;
     struct master_op *op = master_op_get(core, session, msg->request.op);
@@ -288,7 +298,8 @@ void master_renew(struct master_core *core, const struct wire_renew *msg)
     for (uint32_t i = 0; i < wire_u64s_count(msg->ops); i++) {
         struct master_op *op = master_op_find(core, session, wire_u64s_at(msg->ops, i));
         if (op == NULL || op->item_count == 0)
-            reply.status = YOLK_ERR_LEASE_EXPIRED; /* of one of them; the others are renewed all the same */
+            reply.status =
+                YOLK_ERR_LEASE_EXPIRED; /* of one of them; the others are renewed all the same */
         else
             start_ttl(core, op);
     }

@@ -114,7 +114,8 @@ static void probes_protect_half_at_most(void **state)
         if (i < 3)
             assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_EXIST, names[i]), YOLK_OK);
     }
-    /* All three are leased by probes, 3072 of 4096 bytes: one is doomed, then half is left alone. */
+    /* All three are leased by probes, 3072 of 4096 bytes: one is doomed, then half is left alone.
+     */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(kit_put(&kit, 2, reader, 5, "e", 1024, NULL).status,
                          i == 0 ? YOLK_ERR_NO_SPACE : YOLK_OK);
@@ -144,12 +145,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(guarded_space_is_not_reused),
-        TEST(nor_before_the_owner_knows),
-        TEST(a_guard_ends_by_time_a_pin_does_not),
-        TEST(eviction_takes_the_oldest_and_skips_guards),
-        TEST(probes_protect_half_at_most),
-        TEST(a_probe_does_not_extend_a_lease_in_force),
+        TEST(guarded_space_is_not_reused),         TEST(nor_before_the_owner_knows),
+        TEST(a_guard_ends_by_time_a_pin_does_not), TEST(eviction_takes_the_oldest_and_skips_guards),
+        TEST(probes_protect_half_at_most),         TEST(a_probe_does_not_extend_a_lease_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #define FIRST_BITS 10u
-#define MOVE_STEP 16u /* slots of the old table moved with each insertion: done long before the next growth */
+#define MOVE_STEP                                                                                  \
+    16u /* slots of the old table moved with each insertion: done long before the next growth */
 
 typedef struct master_index_entry entry_t;
 
@@ -78,7 +79,8 @@ static entry_t *table_find(const struct table *t, uint64_t hash, const void *key
     return NULL;
 }
 
-entry_t *master_index_find(const struct master_index *index, uint64_t hash, const void *key, size_t key_size)
+entry_t *master_index_find(const struct master_index *index, uint64_t hash, const void *key,
+                           size_t key_size)
 {
     entry_t *e = table_find(&index->now, hash, key, key_size);
     return e != NULL ? e : table_find(&index->old, hash, key, key_size);
@@ -116,7 +118,8 @@ enum yolk_status master_index_insert(struct master_index *index, entry_t *entry)
 {
     uint64_t size = 1ull << index->now.bits;
     if (index->now.used + index->old.used + 1 > size - size / 4) {
-        /* MOVE_STEP makes it certain that the old table is empty by now, were it not for removals. */
+        /* MOVE_STEP makes it certain that the old table is empty by now, were it not for removals.
+         */
         while (index->old.slots != NULL)
             move_some(index);
         struct table bigger;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Key bytes to object. Open addressing on the high bits of the key's 64-bit hash; growth moves a few entries
- * with each insertion, so no single one waits for the whole table.
+ * Key bytes to object. Open addressing on the high bits of the key's 64-bit hash; growth moves a
+ * few entries with each insertion, so no single one waits for the whole table.
  *
- * Walks go by ranges of the hash and not of slots. They therefore see each key that lives through the walk
- * exactly once, however much the table grows meanwhile.
+ * Walks go by ranges of the hash and not of slots. They therefore see each key that lives through
+ * the walk exactly once, however much the table grows meanwhile.
  */
 #ifndef YOLK_MASTER_INDEX_H
 #define YOLK_MASTER_INDEX_H
@@ -36,8 +36,9 @@ void master_index_remove(struct master_index *index, struct master_index_entry *
 uint64_t master_index_count(const struct master_index *index);
 
 /*
- * Calls `visit` for the entries of a small range of hashes that begins at *cursor and moves *cursor to its
- * end; false when that was the last range. `visit` must not change the index: collect, then act.
+ * Calls `visit` for the entries of a small range of hashes that begins at *cursor and moves *cursor
+ * to its end; false when that was the last range. `visit` must not change the index: collect, then
+ * act.
  */
 bool master_index_walk(const struct master_index *index, uint64_t *cursor,
                        void (*visit)(void *self, struct master_index_entry *entry), void *self);

@@ -82,7 +82,8 @@ static void agrees_with_flags(void **state)
 static void survives_colliding_hashes(void **state)
 {
     (void)state;
-    model_run(0x8000000000000003ull, 300, 20000); /* eight hashes, half of them at the end of the table */
+    model_run(0x8000000000000003ull, 300,
+              20000); /* eight hashes, half of them at the end of the table */
     model_run(0xfff0000000000000ull, 600, 30000);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Remove by key, and the two that go over the whole index: list and remove_all, a bounded piece a turn. */
+/* Remove by key, and the two that go over the whole index: list and remove_all, a bounded piece a
+ * turn. */
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -7,7 +8,8 @@
 
 #define LIST_BYTES (512u << 10) /* keys in one answer, about */
 
-static enum yolk_status remove_object(struct master_core *core, struct master_object *object, bool force)
+static enum yolk_status remove_object(struct master_core *core, struct master_object *object,
+                                      bool force)
 {
     if (!force && object->put != NULL)
         return YOLK_ERR_NOT_READY;
@@ -37,7 +39,8 @@ void master_remove(struct master_core *core, const struct wire_remove *msg)
     base_buf_clear(results);
     enum yolk_status status = YOLK_OK;
     while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
-        struct master_object *object = master_object_find(core, key, base_hash64(key.data, key.size));
+        struct master_object *object =
+            master_object_find(core, key, base_hash64(key.data, key.size));
         enum yolk_status one =
             object == NULL ? YOLK_ERR_NOT_FOUND : remove_object(core, object, msg->force != 0);
         status = wire_i32s_append(results, one);
@@ -48,10 +51,12 @@ void master_remove(struct master_core *core, const struct wire_remove *msg)
 
 void master_remove_all(struct master_core *core, const struct wire_remove_all *msg)
 {
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_REMOVE_ALL_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_REMOVE_ALL_REPLY);
     if (session == NULL)
         return;
-    BASE_LIST_FOREACH(node, &core->jobs) {
+    BASE_LIST_FOREACH(node, &core->jobs)
+    {
         struct master_job *job = BASE_CONTAINER(node, struct master_job, link);
         if (job->session != session->id || job->op != msg->request.op || job->op == 0)
             continue;
@@ -60,7 +65,8 @@ void master_remove_all(struct master_core *core, const struct wire_remove_all *m
         return;
     }
     struct wire_remove_all_reply reply = {.status = YOLK_ERR_BUSY};
-    struct master_job *job = core->job_count < core->config.max_jobs ? calloc(1, sizeof *job) : NULL;
+    struct master_job *job =
+        core->job_count < core->config.max_jobs ? calloc(1, sizeof *job) : NULL;
     if (job == NULL) {
         master_reply(core, WIRE_REMOVE_ALL_REPLY, &reply);
         return;
@@ -93,7 +99,8 @@ bool master_jobs_tick(struct master_core *core)
     struct master_collected *all = core->collected;
     uint32_t seen = 0;
     bool more = true;
-    for (uint32_t ranges = 0; more && seen < core->config.step && ranges < core->config.step; ranges++) {
+    for (uint32_t ranges = 0; more && seen < core->config.step && ranges < core->config.step;
+         ranges++) {
         all->count = 0;
         more = master_index_walk(core->index, &job->cursor, collect, all);
         seen += all->count;
@@ -132,7 +139,8 @@ void master_list(struct master_core *core, const struct wire_list *msg)
     uint32_t kept = 0;
     size_t bytes = 0;
     all->count = 0;
-    /* Whole ranges of the hash, so the limit is passed by a few; an empty answer with a cursor is no end. */
+    /* Whole ranges of the hash, so the limit is passed by a few; an empty answer with a cursor is
+     * no end. */
     for (uint32_t n = 0; more && kept < limit && bytes < LIST_BYTES && n < 4096; n++) {
         more = master_index_walk(core->index, &reply.cursor, collect, all);
         for (uint32_t i = kept; i < all->count; i++) {

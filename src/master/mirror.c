@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovery: the placements an owner offers after a change of master or after its own absence, and the facts of
- * another core. What an offer confirms is readable at once; what it does not is dropped after the last one.
+ * Recovery: the placements an owner offers after a change of master or after its own absence, and
+ * the facts of another core. What an offer confirms is readable at once; what it does not is
+ * dropped after the last one.
  */
 #include "base/hash.h"
 #include "master/state.h"
@@ -9,14 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The segment was known: only what is remembered at this very place comes back. A key removed or put anew
- * meanwhile does not. */
-static bool confirm(struct master_core *core, struct master_segment *segment, struct master_extent *extent,
-                    struct wire_view key, uint64_t size)
+/* The segment was known: only what is remembered at this very place comes back. A key removed or
+ * put anew meanwhile does not. */
+static bool confirm(struct master_core *core, struct master_segment *segment,
+                    struct master_extent *extent, struct wire_view key, uint64_t size)
 {
     struct master_object *object = extent->object;
-    if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL || object->size != size ||
-        object->entry.key_size != key.size || memcmp(object->key, key.data, key.size) != 0)
+    if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL ||
+        object->size != size || object->entry.key_size != key.size ||
+        memcmp(object->key, key.data, key.size) != 0)
         return false;
     (void)core;
     if (extent->epoch != segment->epoch) {
@@ -29,9 +31,10 @@ static bool confirm(struct master_core *core, struct master_segment *segment, st
     return true;
 }
 
-/* A refused placement is still in the owner's mirror. Its space is used again only when the owner has acknowledged
- * that it is not. */
-static void retire(struct master_segment *segment, struct master_extent *extent, struct wire_offer offer)
+/* A refused placement is still in the owner's mirror. Its space is used again only when the owner
+ * has acknowledged that it is not. */
+static void retire(struct master_segment *segment, struct master_extent *extent,
+                   struct wire_offer offer)
 {
     if (extent == NULL)
         extent = master_extent_reserve(segment, offer.offset, offer.size, EXTENT_DEAD);
@@ -42,26 +45,27 @@ static void retire(struct master_segment *segment, struct master_extent *extent,
     master_facts_dirty(segment);
 }
 
-static bool offer_one(struct master_core *core, struct master_segment *segment, struct wire_view key,
-                      struct wire_offer offer)
+static bool offer_one(struct master_core *core, struct master_segment *segment,
+                      struct wire_view key, struct wire_offer offer)
 {
     if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size)
         return false;
     uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
-    struct master_extent *extent = handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
+    struct master_extent *extent =
+        handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
     if (extent != NULL && extent->state != EXTENT_DEAD)
         return confirm(core, segment, extent, key, offer.size);
     uint64_t hash = base_hash64(key.data, key.size);
     struct master_object *object = master_object_find(core, key, hash);
-    /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD, never told. */
+    /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD,
+     * never told. */
     bool fits = segment->trusting &&
-                (object == NULL ||
-                 (object->put == NULL && object->size == offer.size &&
-                  object->extent_count < MASTER_MAX_REPLICAS)) &&
+                (object == NULL || (object->put == NULL && object->size == offer.size &&
+                                    object->extent_count < MASTER_MAX_REPLICAS)) &&
                 (extent == NULL ||
                  (extent->fact_state == FACT_NONE && extent->put == NULL &&
-                  master_extent_size(extent) == (offer.size + MASTER_ALLOC_UNIT - 1) / MASTER_ALLOC_UNIT *
-                                                    MASTER_ALLOC_UNIT));
+                  master_extent_size(extent) == (offer.size + MASTER_ALLOC_UNIT - 1) /
+                                                    MASTER_ALLOC_UNIT * MASTER_ALLOC_UNIT));
     for (uint32_t i = 0; fits && object != NULL && i < object->extent_count; i++)
         fits = object->extents[i]->segment != segment;
     if (fits && extent == NULL)
@@ -94,7 +98,8 @@ void master_mirror_offer(struct master_core *core, const struct wire_mirror_offe
     if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
         keys.count != wire_offer_count(msg->recs))
         reply.status = YOLK_ERR_INVALID;
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_MIRROR_OFFER_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_MIRROR_OFFER_REPLY);
     if (session == NULL)
         return;
     struct master_segment *segment = master_segment_find(core, msg->segment);
@@ -105,14 +110,16 @@ void master_mirror_offer(struct master_core *core, const struct wire_mirror_offe
         return;
     }
     base_buf_clear(&core->list[0]);
-    bool closed = segment->offers_done; /* a repeated message after the last: only said again what is there */
+    bool closed =
+        segment->offers_done; /* a repeated message after the last: only said again what is there */
     for (uint32_t i = 0; wire_keys_next(&keys, &key); i++) {
         struct wire_offer offer = wire_offer_at(msg->recs, i);
         bool taken;
         if (closed) {
             uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
-            taken = handle != MASTER_ALLOC_NONE &&
-                    confirm(core, segment, master_alloc_owner(segment->alloc, handle), key, offer.size);
+            taken =
+                handle != MASTER_ALLOC_NONE &&
+                confirm(core, segment, master_alloc_owner(segment->alloc, handle), key, offer.size);
         } else {
             taken = offer_one(core, segment, key, offer);
             core->stats.revived += taken;
@@ -185,10 +192,13 @@ static enum yolk_status replay_committed(struct master_core *core, const struct 
         master_extent_attach(extent, object);
         master_extent_use(extent);
     }
+    if (object->size > 0 && object->extent_count == 0) /* none of its segments is known any more */
+        master_object_drop(core, object, GHOST_EXPIRED);
     return YOLK_OK;
 }
 
-enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns, const struct master_fact *fact)
+enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns,
+                                    const struct master_fact *fact)
 {
     core->now = now_ns;
     core->sink = NULL;
@@ -207,8 +217,15 @@ enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns, c
     case MASTER_FACT_REMOVED:
         object = master_object_find(core, wire_view_of(fact->key, fact->key_size),
                                     base_hash64(fact->key, fact->key_size));
-        if (object != NULL && object->put == NULL)
+        if (object != NULL && object->put == NULL) {
+            /* The other core gave the space to others only when the owner knew; what its mirror may
+             * still hold is refused and retired at the mount. */
+            for (uint32_t i = 0; i < object->extent_count; i++) {
+                base_list_remove(&object->extents[i]->fact);
+                object->extents[i]->fact_state = FACT_NONE;
+            }
             master_object_drop(core, object, GHOST_NONE);
+        }
         return YOLK_OK;
     }
     return YOLK_ERR_UNSUPPORTED;

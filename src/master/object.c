@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct master_object *master_object_find(struct master_core *core, struct wire_view key, uint64_t hash)
+struct master_object *master_object_find(struct master_core *core, struct wire_view key,
+                                         uint64_t hash)
 {
     return (struct master_object *)master_index_find(core->index, hash, key.data, key.size);
 }
 
-struct master_object *master_object_create(struct master_core *core, struct wire_view key, uint64_t hash,
-                                           uint64_t size)
+struct master_object *master_object_create(struct master_core *core, struct wire_view key,
+                                           uint64_t hash, uint64_t size)
 {
     if (master_index_count(core->index) >= core->config.max_objects)
         return NULL;
@@ -125,8 +126,8 @@ static uint64_t *bytes_of(struct master_segment *segment, enum master_extent_sta
 }
 
 /* `extent` was handed to the allocator as the owner of `handle` beforehand. */
-static void extent_init(struct master_extent *extent, struct master_segment *segment, uint32_t handle,
-                        enum master_extent_state state)
+static void extent_init(struct master_extent *extent, struct master_segment *segment,
+                        uint32_t handle, enum master_extent_state state)
 {
     base_list_init(&extent->order);
     base_list_init(&extent->fact);
@@ -153,8 +154,8 @@ struct master_extent *master_extent_take(struct master_segment *segment, uint64_
     return extent;
 }
 
-struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset, uint64_t size,
-                                            enum master_extent_state state)
+struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset,
+                                            uint64_t size, enum master_extent_state state)
 {
     struct master_extent *extent = calloc(1, sizeof *extent);
     if (extent == NULL)
@@ -297,7 +298,8 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
     free(extent);
 }
 
-/* A missing key is told apart by what was remembered last in its place: good enough for a counter. */
+/* A missing key is told apart by what was remembered last in its place: good enough for a counter.
+ */
 void master_ghost_set(struct master_core *core, uint64_t hash, int reason)
 {
     core->ghosts[hash % MASTER_GHOSTS] = (hash & ~3ull) | (uint64_t)reason;

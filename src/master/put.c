@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts: space for a key, then END makes it visible or REVOKE gives it back. A put is named by (session, op, key). */
+/* Puts: space for a key, then END makes it visible or REVOKE gives it back. A put is named by
+ * (session, op, key). */
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -16,7 +17,8 @@ static struct master_put *put_find(struct master_op *op, struct wire_view key, u
     do {
         if (node != &op->puts) {
             struct master_put *put = BASE_CONTAINER(node, struct master_put, op_link);
-            if (put->hash == hash && put->key_size == key.size && memcmp(put->key, key.data, key.size) == 0) {
+            if (put->hash == hash && put->key_size == key.size &&
+                memcmp(put->key, key.data, key.size) == 0) {
                 op->put_cursor = node->next;
                 return put;
             }
@@ -107,7 +109,8 @@ void master_puts_tick(struct master_core *core)
 
 static struct wire_result answer_again(struct master_core *core, struct master_put *put)
 {
-    struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])), .size = put->size};
+    struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])),
+                                 .size = put->size};
     if (put->state != PUT_OPEN) {
         result.status = put->state == PUT_COMMITTED ? YOLK_ERR_EXISTS
                         : put->state == PUT_REVOKED ? YOLK_ERR_CANCELED
@@ -119,8 +122,8 @@ static struct wire_result answer_again(struct master_core *core, struct master_p
         struct master_segment *segment = extent->segment;
         struct wire_replica replica = {segment->id, master_extent_offset(extent)};
         uint8_t ticket[WIRE_TICKET_SIZE];
-        master_ticket(segment->ticket_key, segment->id, replica.offset, put->size, put->op->session->id,
-                      put->op->op, ticket);
+        master_ticket(segment->ticket_key, segment->id, replica.offset, put->size,
+                      put->op->session->id, put->op->op, ticket);
         result.status = wire_replica_append(&core->list[1], &replica);
         if (result.status == YOLK_OK)
             result.status = wire_ticket_append(&core->list[2], ticket);
@@ -131,9 +134,11 @@ static struct wire_result answer_again(struct master_core *core, struct master_p
     return result;
 }
 
-static bool may_pend(const struct master_core *core, const struct master_session *session, uint64_t size)
+static bool may_pend(const struct master_core *core, const struct master_session *session,
+                     uint64_t size)
 {
-    uint64_t limit = core->config.max_pending_bytes ? core->config.max_pending_bytes : core->open_capacity / 2;
+    uint64_t limit =
+        core->config.max_pending_bytes ? core->config.max_pending_bytes : core->open_capacity / 2;
     return session->pending_bytes == 0 || session->pending_bytes + size <= limit;
 }
 
@@ -141,7 +146,8 @@ static bool may_pend(const struct master_core *core, const struct master_session
 static void take_space(struct master_core *core, struct master_put *put, uint32_t want)
 {
     while (put->extent_count < want && may_pend(core, put->op->session, put->size)) {
-        struct master_extent *extent = master_place(core, put->size, put->extents, put->extent_count);
+        struct master_extent *extent =
+            master_place(core, put->size, put->extents, put->extent_count);
         if (extent == NULL)
             return;
         extent->put = put;
@@ -151,8 +157,9 @@ static void take_space(struct master_core *core, struct master_put *put, uint32_
     }
 }
 
-static enum yolk_status start_one(struct master_core *core, struct master_op *op, struct wire_view key,
-                                  uint64_t hash, uint64_t size, uint32_t want, struct master_put **out)
+static enum yolk_status start_one(struct master_core *core, struct master_op *op,
+                                  struct wire_view key, uint64_t hash, uint64_t size, uint32_t want,
+                                  struct master_put **out)
 {
     if (key.size == 0 || key.size > MAX_KEY_SIZE)
         return YOLK_ERR_INVALID;
@@ -196,13 +203,14 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     return YOLK_OK;
 }
 
-static struct wire_result put_one(struct master_core *core, struct master_op *op, struct wire_view key,
-                                  uint64_t size, uint32_t want)
+static struct wire_result put_one(struct master_core *core, struct master_op *op,
+                                  struct wire_view key, uint64_t size, uint32_t want)
 {
     uint64_t hash = base_hash64(key.data, key.size);
     struct master_put *put = put_find(op, key, hash);
     if (put == NULL) {
-        struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])), .size = size};
+        struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])),
+                                     .size = size};
         result.status = start_one(core, op, key, hash, size, want, &put);
         core->stats.put_exists += result.status == YOLK_ERR_EXISTS;
         core->stats.put_no_space += result.status == YOLK_ERR_NO_SPACE;
@@ -221,12 +229,14 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
 {
     struct wire_keys keys;
     struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK || msg->request.op == 0 ||
-        wire_u64s_count(msg->sizes) != keys.count) {
-        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID, "bad key list, sizes or operation");
+    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
+        msg->request.op == 0 || wire_u64s_count(msg->sizes) != keys.count) {
+        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID,
+                            "bad key list, sizes or operation");
         return;
     }
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_PUT_START_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_PUT_START_REPLY);
     if (session == NULL)
         return;
     struct master_op *op = master_op_get(core, session, msg->request.op);
@@ -310,7 +320,8 @@ static enum yolk_status revoke_one(struct master_core *core, struct master_put *
     return YOLK_OK;
 }
 
-static void finish(struct master_core *core, const struct wire_keys_request *msg, uint16_t reply_kind,
+static void finish(struct master_core *core, const struct wire_keys_request *msg,
+                   uint16_t reply_kind,
                    enum yolk_status (*one)(struct master_core *core, struct master_put *put))
 {
     struct wire_keys keys;

@@ -109,12 +109,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(appears_at_its_end_only),
-        TEST(a_repeated_start_gets_the_same_place),
-        TEST(empty_values_need_no_space),
-        TEST(a_timeout_frees_the_key_but_not_the_space),
-        TEST(the_floor_ends_what_is_below),
-        TEST(one_writer_may_not_hold_everything),
+        TEST(appears_at_its_end_only),      TEST(a_repeated_start_gets_the_same_place),
+        TEST(empty_values_need_no_space),   TEST(a_timeout_frees_the_key_but_not_the_space),
+        TEST(the_floor_ends_what_is_below), TEST(one_writer_may_not_hold_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

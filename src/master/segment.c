@@ -23,7 +23,8 @@ static void new_id(struct master_core *core, struct master_segment *segment)
     while ((uint32_t)segment->id == 0 || segment->id == old || segment->id == segment->prior_id);
 }
 
-struct master_segment *master_segment_create(struct master_core *core, uint64_t size, uint64_t prior_id)
+struct master_segment *master_segment_create(struct master_core *core, uint64_t size,
+                                             uint64_t prior_id)
 {
     uint32_t slot = 0;
     while (slot < core->config.max_segments && core->by_slot[slot] != NULL)
@@ -81,7 +82,8 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
     free(segment);
 }
 
-static void set_state(struct master_core *core, struct master_segment *segment, enum master_segment_state state)
+static void set_state(struct master_core *core, struct master_segment *segment,
+                      enum master_segment_state state)
 {
     if (segment->state == SEGMENT_OPEN)
         core->open_capacity -= segment->size;
@@ -118,7 +120,8 @@ void master_segment_go(struct master_core *core, struct master_segment *segment)
         core->sink->fact(core->sink->self, &fact);
     }
     /* Its memory is not given out again, so nothing has to be known of its writers. */
-    BASE_LIST_FOREACH_SAFE(node, &core->zombies) {
+    BASE_LIST_FOREACH_SAFE(node, &core->zombies)
+    {
         struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         master_session_fenced(core, session, segment);
     }
@@ -135,17 +138,20 @@ static char *copy_text(struct wire_view view)
     return text;
 }
 
-/* The segment which this memory was before, as far as this master knows. The answer to an earlier mount may have
- * been lost: then the owner still names the id from before that. */
-static struct master_segment *find_prior(struct master_core *core, const struct master_session *session,
+/* The segment which this memory was before, as far as this master knows. The answer to an earlier
+ * mount may have been lost: then the owner still names the id from before that. */
+static struct master_segment *find_prior(struct master_core *core,
+                                         const struct master_session *session,
                                          const struct wire_segment_mount *msg)
 {
     if (msg->generation == 0)
         return NULL;
     bool ours = memcmp(msg->prior_master, core->instance, WIRE_ID_SIZE) == 0;
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (segment->state == SEGMENT_GONE || segment->size != msg->size || segment->unmount_pending)
+        if (segment->state == SEGMENT_GONE || segment->size != msg->size ||
+            segment->unmount_pending)
             continue;
         if (segment->replayed && segment->id == msg->generation)
             return segment;
@@ -160,10 +166,12 @@ static struct master_segment *find_prior(struct master_core *core, const struct 
     return NULL;
 }
 
-static struct master_segment *find_repeated(struct master_core *core, const struct master_session *session,
+static struct master_segment *find_repeated(struct master_core *core,
+                                            const struct master_session *session,
                                             const struct wire_segment_mount *msg)
 {
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner == session && segment->mount_op == msg->request.op &&
             segment->mount_prior == msg->generation && segment->size == msg->size &&
@@ -191,13 +199,14 @@ static bool set_waits(struct master_core *core, struct master_segment *segment,
     for (uint32_t i = 0; i < count; i++) {
         uint64_t id = wire_u64s_at(msg->old_sessions, i);
         /* One that this master knows, alive or not, has its guards and writers recorded here. */
-        segment->waits[i] =
-            (struct master_wait){.session = id, .registered = master_session_find(core, id) != NULL};
+        segment->waits[i] = (struct master_wait){
+            .session = id, .registered = master_session_find(core, id) != NULL};
     }
     return true;
 }
 
-static void answer_mount(struct master_core *core, enum yolk_status status, uint64_t segment, const char *text)
+static void answer_mount(struct master_core *core, enum yolk_status status, uint64_t segment,
+                         const char *text)
 {
     struct wire_segment_mount_reply reply = {
         .status = status, .segment = segment, .text = wire_view_text(text)};
@@ -206,7 +215,8 @@ static void answer_mount(struct master_core *core, enum yolk_status status, uint
 
 static const char *bad_mount(const struct master_core *core, const struct wire_segment_mount *msg)
 {
-    if (msg->size < MASTER_ALLOC_UNIT || msg->size > MAX_SEGMENT_SIZE || msg->size % MASTER_ALLOC_UNIT != 0)
+    if (msg->size < MASTER_ALLOC_UNIT || msg->size > MAX_SEGMENT_SIZE ||
+        msg->size % MASTER_ALLOC_UNIT != 0)
         return "size is not a multiple of 64 or out of range";
     if (msg->name.size > MAX_NAME_SIZE || msg->endpoints.size > MAX_ENDPOINTS)
         return "name or endpoints too long";
@@ -216,8 +226,8 @@ static const char *bad_mount(const struct master_core *core, const struct wire_s
 }
 
 /* Everything that can fail is done; from here the segment belongs to `session` under a new id. */
-static void adopt(struct master_core *core, struct master_segment *segment, struct master_session *session,
-                  const struct wire_segment_mount *msg, bool known)
+static void adopt(struct master_core *core, struct master_segment *segment,
+                  struct master_session *session, const struct wire_segment_mount *msg, bool known)
 {
     if (known) {
         segment->trusting = segment->trusting && !segment->offers_done;
@@ -238,16 +248,17 @@ static void adopt(struct master_core *core, struct master_segment *segment, stru
     memcpy(segment->ticket_key, msg->ticket_key, sizeof segment->ticket_key);
     master_facts_restart(segment);
     BASE_LIST_FOREACH(node, &segment->fences)
-        BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
+    BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
     BASE_LIST_FOREACH(node, &core->sessions)
-        master_fact_session_to(segment, BASE_CONTAINER(node, struct master_session, link)->id,
-                               WIRE_FACT_SESSION_OPEN);
+    master_fact_session_to(segment, BASE_CONTAINER(node, struct master_session, link)->id,
+                           WIRE_FACT_SESSION_OPEN);
     master_facts_dirty(segment);
 }
 
 void master_segment_mount(struct master_core *core, const struct wire_segment_mount *msg)
 {
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_SEGMENT_MOUNT_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_SEGMENT_MOUNT_REPLY);
     if (session == NULL)
         return;
     const char *bad = bad_mount(core, msg);
@@ -283,9 +294,11 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
     segment->endpoints = endpoints;
     segment->name = name;
     adopt(core, segment, session, msg, known);
-    BASE_LIST_FOREACH_SAFE(node, &core->sessions) {
+    BASE_LIST_FOREACH_SAFE(node, &core->sessions)
+    {
         struct master_session *holder = BASE_CONTAINER(node, struct master_session, link);
-        if (msg->generation != 0 && master_held_apply(core, holder, segment, msg->generation) != YOLK_OK)
+        if (msg->generation != 0 &&
+            master_held_apply(core, holder, segment, msg->generation) != YOLK_OK)
             master_session_expire(core, holder);
     }
     if (core->sink->fact != NULL) {
@@ -352,7 +365,8 @@ static bool sweep(struct master_core *core, struct master_segment *segment, uint
     return true;
 }
 
-static void answer_unmount(struct master_core *core, struct master_segment *segment, enum yolk_status status)
+static void answer_unmount(struct master_core *core, struct master_segment *segment,
+                           enum yolk_status status)
 {
     struct wire_status_reply reply = {.status = status};
     if (segment->unmount_pending)
@@ -368,7 +382,8 @@ bool master_segment_tick(struct master_core *core, struct master_segment *segmen
         bool empty = master_alloc_used_count(segment->alloc) == 0;
         if (empty)
             answer_unmount(core, segment, YOLK_OK);
-        else if (!segment->sweeping && segment->unmount_pending && core->now >= segment->unmount_deadline)
+        else if (!segment->sweeping && segment->unmount_pending &&
+                 core->now >= segment->unmount_deadline)
             answer_unmount(core, segment, YOLK_ERR_BUSY);
         if (empty)
             master_segment_destroy(core, segment);
@@ -388,7 +403,8 @@ bool master_segment_tick(struct master_core *core, struct master_segment *segmen
 
 void master_segment_unmount(struct master_core *core, const struct wire_segment_unmount *msg)
 {
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_SEGMENT_UNMOUNT_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_SEGMENT_UNMOUNT_REPLY);
     if (session == NULL)
         return;
     struct master_segment *segment = master_segment_find(core, msg->segment);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions: who is alive, what is held across a change of master, and what a session that is gone leaves behind. */
+/* Sessions: who is alive, what is held across a change of master, and what a session that is gone
+ * leaves behind. */
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -35,7 +36,8 @@ static void heard(struct master_core *core, struct master_session *session, bool
     if (!fresh)
         return;
     /* What the old connection may have lost is said again. */
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != session)
             continue;
@@ -50,7 +52,8 @@ static void apply_floor(struct master_core *core, struct master_session *session
 {
     if (request->floor > session->floor) {
         session->floor = request->floor;
-        BASE_LIST_FOREACH_SAFE(node, &session->ops) {
+        BASE_LIST_FOREACH_SAFE(node, &session->ops)
+        {
             struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
             if (op->op >= session->floor)
                 break;
@@ -65,8 +68,8 @@ static void apply_floor(struct master_core *core, struct master_session *session
     }
 }
 
-struct master_session *master_session_enter(struct master_core *core, const struct wire_request *request,
-                                            uint16_t reply_kind)
+struct master_session *master_session_enter(struct master_core *core,
+                                            const struct wire_request *request, uint16_t reply_kind)
 {
     struct master_session *session = master_session_find(core, request->session);
     if (session == NULL || session->zombie) {
@@ -100,11 +103,12 @@ static bool is_foreign(const struct master_core *core, uint64_t id)
 /* Some owner refuses this session from now on, or will. */
 static bool fence_asked(const struct master_core *core, uint64_t id)
 {
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         BASE_LIST_FOREACH(link, &segment->fences)
-            if (BASE_CONTAINER(link, struct master_fence, link)->session == id)
-                return true;
+        if (BASE_CONTAINER(link, struct master_fence, link)->session == id)
+            return true;
         for (uint32_t i = 0; i < segment->wait_count; i++)
             if (segment->waits[i].session == id && segment->waits[i].fenced)
                 return true;
@@ -153,9 +157,11 @@ static void session_free(struct master_core *core, struct master_session *sessio
         core->zombie_count--;
     else
         core->session_count--;
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        BASE_LIST_FOREACH_SAFE(link, &segment->fences) {
+        BASE_LIST_FOREACH_SAFE(link, &segment->fences)
+        {
             struct master_fence *fence = BASE_CONTAINER(link, struct master_fence, link);
             if (fence->session != session->id)
                 continue;
@@ -173,7 +179,8 @@ static void session_free(struct master_core *core, struct master_session *sessio
     free(session);
 }
 
-static enum yolk_status hold(struct master_core *core, struct master_op *op, struct master_extent *extent)
+static enum yolk_status hold(struct master_core *core, struct master_op *op,
+                             struct master_extent *extent)
 {
     enum yolk_status status = master_op_guard(core, op, extent);
     if (status != YOLK_OK)
@@ -181,8 +188,8 @@ static enum yolk_status hold(struct master_core *core, struct master_op *op, str
     return status;
 }
 
-/* All that lies in the range is guarded, and where nothing is known to lie, a recovering segment keeps the range
- * free: whatever the client may touch there is not given to others. */
+/* All that lies in the range is guarded, and where nothing is known to lie, a recovering segment
+ * keeps the range free: whatever the client may touch there is not given to others. */
 static enum yolk_status held_one(struct master_core *core, struct master_session *session,
                                  struct master_segment *segment, const struct master_held *held)
 {
@@ -209,7 +216,8 @@ static enum yolk_status held_one(struct master_core *core, struct master_session
             status = hold(core, op, extent);
     }
     if (op != NULL && op->item_count > 0) {
-        op->pinned = true; /* whether it reads, writes or pins is not known: only its end by message counts */
+        op->pinned = true; /* whether it reads, writes or pins is not known: only its end by message
+                              counts */
         base_list_remove(&op->ttl_link);
     }
     if (op != NULL)
@@ -217,8 +225,9 @@ static enum yolk_status held_one(struct master_core *core, struct master_session
     return status;
 }
 
-/* A record names the segment as it was when the space was granted. Its slot alone tells that it is an older id of
- * the same memory, or perhaps of other memory: such records count here and are kept for a mount yet to come. */
+/* A record names the segment as it was when the space was granted. Its slot alone tells that it is
+ * an older id of the same memory, or perhaps of other memory: such records count here and are kept
+ * for a mount yet to come. */
 enum yolk_status master_held_apply(struct master_core *core, struct master_session *session,
                                    struct master_segment *segment, uint64_t old_id)
 {
@@ -252,7 +261,8 @@ static enum yolk_status take_held(struct master_core *core, struct master_sessio
     }
     session->held_count = count;
     enum yolk_status status = YOLK_OK;
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->state == SEGMENT_GONE)
             continue;
@@ -277,7 +287,8 @@ static void answer_open(struct master_core *core, const struct master_session *s
 
 static void registered(struct master_core *core, uint64_t old_id)
 {
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         for (uint32_t i = 0; i < segment->wait_count; i++)
             if (segment->waits[i].session == old_id)
@@ -287,9 +298,11 @@ static void registered(struct master_core *core, uint64_t old_id)
 }
 
 /* The live session of the same client, if any: the message repeats its opening, or ends it. */
-static struct master_session *same_client(struct master_core *core, const struct wire_session_open *msg)
+static struct master_session *same_client(struct master_core *core,
+                                          const struct wire_session_open *msg)
 {
-    BASE_LIST_FOREACH(node, &core->sessions) {
+    BASE_LIST_FOREACH(node, &core->sessions)
+    {
         struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         if (memcmp(session->client_id, msg->client_id, WIRE_ID_SIZE) == 0)
             return session;
@@ -313,7 +326,8 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
             return;
         }
         if (msg->generation < session->generation) {
-            master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_STALE, "an earlier life of this client");
+            master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_STALE,
+                                "an earlier life of this client");
             return;
         }
         master_session_expire(core, session);
@@ -336,9 +350,11 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
     enum yolk_status status = take_held(core, session, msg);
     heard(core, session, true);
     if (status != YOLK_OK) {
-        /* What could not be taken over must not be touched by it: its end comes by time and fence. */
+        /* What could not be taken over must not be touched by it: its end comes by time and fence.
+         */
         master_session_expire(core, session);
-        master_reply_status(core, WIRE_SESSION_OPEN_REPLY, status, "held extents cannot be taken over");
+        master_reply_status(core, WIRE_SESSION_OPEN_REPLY, status,
+                            "held extents cannot be taken over");
         return;
     }
     answer_open(core, session);
@@ -349,23 +365,26 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
 
 void master_session_heartbeat(struct master_core *core, const struct wire_plain_request *msg)
 {
-    struct master_session *session = master_session_enter(core, &msg->request, WIRE_HEARTBEAT_REPLY);
+    struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_HEARTBEAT_REPLY);
     if (session == NULL)
         return;
     heard(core, session, true);
     master_reply_status(core, WIRE_HEARTBEAT_REPLY, YOLK_OK, "");
 }
 
-/* Fences of what a gone session may still write or keeps mapped. Without an owner to ask, the memory is not used
- * again by us, so there is nothing to wait for. */
+/* Fences of what a gone session may still write or keeps mapped. Without an owner to ask, the
+ * memory is not used again by us, so there is nothing to wait for. */
 static void ask_fences(struct master_core *core, struct master_session *session)
 {
-    BASE_LIST_FOREACH_SAFE(node, &session->ops) {
+    BASE_LIST_FOREACH_SAFE(node, &session->ops)
+    {
         struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
         for (uint32_t i = 0; op->pinned && i < op->item_count; i++)
             if (op->items[i]->segment->state != SEGMENT_GONE)
                 master_fence_add(core, op->items[i]->segment, session->id);
-        BASE_LIST_FOREACH(link, &op->puts) {
+        BASE_LIST_FOREACH(link, &op->puts)
+        {
             struct master_put *put = BASE_CONTAINER(link, struct master_put, op_link);
             for (uint32_t i = 0; i < put->extent_count; i++)
                 if (put->extents[i]->segment->state != SEGMENT_GONE)
@@ -378,7 +397,8 @@ static void ask_fences(struct master_core *core, struct master_session *session)
 void master_session_fenced(struct master_core *core, struct master_session *session,
                            struct master_segment *segment)
 {
-    BASE_LIST_FOREACH_SAFE(node, &session->ops) {
+    BASE_LIST_FOREACH_SAFE(node, &session->ops)
+    {
         struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
         uint32_t kept = 0, count = op->pinned ? op->item_count : 0;
         for (uint32_t i = 0; i < count; i++) {
@@ -392,7 +412,8 @@ void master_session_fenced(struct master_core *core, struct master_session *sess
         }
         if (op->pinned)
             op->item_count = kept;
-        BASE_LIST_FOREACH(link, &op->puts) {
+        BASE_LIST_FOREACH(link, &op->puts)
+        {
             struct master_put *put = BASE_CONTAINER(link, struct master_put, op_link);
             for (uint32_t i = put->extent_count; i-- > 0;)
                 if (put->extents[i]->segment == segment)
@@ -411,7 +432,8 @@ void master_session_reap(struct master_core *core, struct master_session *sessio
 /* Its segments have no owner any more. */
 static void leave_segments(struct master_core *core, struct master_session *session, bool for_good)
 {
-    BASE_LIST_FOREACH_SAFE(node, &core->segments) {
+    BASE_LIST_FOREACH_SAFE(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != session)
             continue;
@@ -430,10 +452,11 @@ static void make_zombie(struct master_core *core, struct master_session *session
     base_list_push_back(&core->zombies, &session->link);
     core->session_count--;
     core->zombie_count++;
-    BASE_LIST_FOREACH_SAFE(node, &session->ops) {
+    BASE_LIST_FOREACH_SAFE(node, &session->ops)
+    {
         struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
         BASE_LIST_FOREACH(link, &op->puts)
-            master_put_expire(core, BASE_CONTAINER(link, struct master_put, op_link));
+        master_put_expire(core, BASE_CONTAINER(link, struct master_put, op_link));
         master_op_reap(core, op);
     }
 }
@@ -448,7 +471,8 @@ void master_session_expire(struct master_core *core, struct master_session *sess
     make_zombie(core, session);
     leave_segments(core, session, false);
     master_fact_session(core, session->id, WIRE_FACT_SESSION_GONE);
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->state == SEGMENT_GONE)
             master_session_fenced(core, session, segment);
@@ -477,12 +501,14 @@ void master_session_close(struct master_core *core, const struct wire_plain_requ
 void master_sessions_tick(struct master_core *core)
 {
     uint64_t ttl = master_ms(core->config.session_ttl_ms);
-    BASE_LIST_FOREACH_SAFE(node, &core->sessions) {
+    BASE_LIST_FOREACH_SAFE(node, &core->sessions)
+    {
         struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         if (core->now - session->last_seen >= ttl)
             master_session_expire(core, session);
     }
-    BASE_LIST_FOREACH_SAFE(node, &core->zombies) {
+    BASE_LIST_FOREACH_SAFE(node, &core->zombies)
+    {
         struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         if (session->next_fence <= core->now)
             ask_fences(core, session);

@@ -77,7 +77,8 @@ static void an_own_stall_is_nobodys_silence(void **state)
     assert_int_equal(kit_stats(&kit).sessions, 1);
 }
 
-static struct wire_mirror_offer_reply offer(uint64_t session, uint64_t id, const char *key, uint64_t offset)
+static struct wire_mirror_offer_reply offer(uint64_t session, uint64_t id, const char *key,
+                                            uint64_t offset)
 {
     struct base_buf keys;
     uint8_t rec[WIRE_OFFER_SIZE];
@@ -126,8 +127,10 @@ static void a_lost_segment_gets_back_what_is_remembered(void **state)
     struct wire_replica at[3], got;
     static const char *const names[] = {"a", "b", "c"};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(kit_put(&kit, 1, owner, (uint64_t)i + 1, names[i], 1000, &at[i]).status, YOLK_OK);
-        assert_int_equal(kit_keys_call(&kit, 1, owner, (uint64_t)i + 1, WIRE_PUT_END, names[i]), YOLK_OK);
+        assert_int_equal(kit_put(&kit, 1, owner, (uint64_t)i + 1, names[i], 1000, &at[i]).status,
+                         YOLK_OK);
+        assert_int_equal(kit_keys_call(&kit, 1, owner, (uint64_t)i + 1, WIRE_PUT_END, names[i]),
+                         YOLK_OK);
     }
     kit_ack(&kit);
     pass(10500, false, true);
@@ -135,7 +138,8 @@ static void a_lost_segment_gets_back_what_is_remembered(void **state)
     assert_int_equal(kit_stats(&kit).segments_lost, 1);
     assert_int_equal(kit_get(&kit, 2, other, 9, "a", 0, NULL), YOLK_ERR_NOT_FOUND);
     assert_int_equal(kit_stats(&kit).miss_expired, 1);
-    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_REMOVE, "b"), YOLK_ERR_NOT_FOUND); /* forgotten now */
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_REMOVE, "b"),
+                     YOLK_ERR_NOT_FOUND); /* forgotten now */
     owner = kit_open(&kit, 1, 2);
     uint64_t id = remount(owner, master_core_instance(kit.core), other);
     assert_int_equal(offer(owner, id, "a", at[0].offset).accepted, 1);

@@ -24,7 +24,8 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
     stats->objects_open = core->processing;
     stats->guards = core->guard_count;
     stats->ops = core->op_count;
-    BASE_LIST_FOREACH(node, &core->segments) {
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
         stats->segments_open += segment->state == SEGMENT_OPEN;
@@ -87,12 +88,15 @@ static void count_segment(const struct master_segment *segment, struct master_st
     }
 }
 
-static void count_sessions(const struct base_list *list, struct master_stats *stats, uint64_t *gauge)
+static void count_sessions(const struct base_list *list, struct master_stats *stats,
+                           uint64_t *gauge)
 {
-    BASE_LIST_FOREACH(node, list) {
+    BASE_LIST_FOREACH(node, list)
+    {
         const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         (*gauge)++;
-        BASE_LIST_FOREACH(link, &session->ops) {
+        BASE_LIST_FOREACH(link, &session->ops)
+        {
             stats->ops++;
             stats->guards += BASE_CONTAINER(link, struct master_op, session_link)->item_count;
         }
@@ -106,7 +110,7 @@ static struct counting count_all(const struct master_core *core, struct master_s
     while (master_index_walk(core->index, &cursor, count_object, &counting)) {
     }
     BASE_LIST_FOREACH(node, &core->segments)
-        count_segment(BASE_CONTAINER(node, struct master_segment, link), stats);
+    count_segment(BASE_CONTAINER(node, struct master_segment, link), stats);
     count_sessions(&core->sessions, stats, &stats->sessions);
     count_sessions(&core->zombies, stats, &stats->zombies);
     return counting;
@@ -131,8 +135,8 @@ uint32_t master_core_recount(const struct master_core *core, struct master_stats
     return differences;
 }
 
-static const char *check_extent(const struct master_extent *extent, const struct master_segment *segment,
-                                uint32_t handle)
+static const char *check_extent(const struct master_extent *extent,
+                                const struct master_segment *segment, uint32_t handle)
 {
     if (extent->segment != segment || extent->handle != handle)
         return "an extent is not where it says";
@@ -175,14 +179,17 @@ const char *master_core_check(const struct master_core *core)
     struct counting counting = count_all(core, &counted);
     const char *broken = counting.broken;
     BASE_LIST_FOREACH(node, &core->segments)
-        if (broken == NULL)
-            broken = check_segment(BASE_CONTAINER(node, struct master_segment, link));
-    BASE_LIST_FOREACH(node, &core->sessions) {
+    if (broken == NULL)
+        broken = check_segment(BASE_CONTAINER(node, struct master_segment, link));
+    BASE_LIST_FOREACH(node, &core->sessions)
+    {
         const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
         uint64_t pending = 0;
-        BASE_LIST_FOREACH(link, &session->ops) {
+        BASE_LIST_FOREACH(link, &session->ops)
+        {
             const struct master_op *op = BASE_CONTAINER(link, struct master_op, session_link);
-            BASE_LIST_FOREACH(item, &op->puts) {
+            BASE_LIST_FOREACH(item, &op->puts)
+            {
                 const struct master_put *put = BASE_CONTAINER(item, struct master_put, op_link);
                 for (uint32_t i = 0; i < put->extent_count; i++)
                     pending += master_extent_size(put->extents[i]);

@@ -2,8 +2,9 @@
 /*
  * The state behind core.h, shared by the files of this room only.
  *
- * An extent lives OPEN (being written) -> LIVE (committed, belongs to an object) -> DEAD (given up; waits for
- * its guards, its writer and the owner's acknowledgement of `freed`; then it is free space).
+ * An extent lives OPEN (being written) -> LIVE (committed, belongs to an object) -> DEAD (given up;
+ * waits for its guards, its writer and the owner's acknowledgement of `freed`; then it is free
+ * space).
  */
 #ifndef YOLK_MASTER_STATE_H
 #define YOLK_MASTER_STATE_H
@@ -17,21 +18,27 @@
 #include "wire/msg.h"
 
 #define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
-#define MASTER_NEVER UINT64_MAX
+#define MASTER_NEVER  UINT64_MAX
 
 struct master_put;
 struct master_segment;
 struct master_session;
 
 enum master_extent_state { EXTENT_OPEN = 1, EXTENT_LIVE, EXTENT_DEAD };
-enum master_extent_fact { FACT_NONE, FACT_PLACED_QUEUED, FACT_PLACED_SENT, FACT_FREED_QUEUED, FACT_FREED_SENT };
+enum master_extent_fact {
+    FACT_NONE,
+    FACT_PLACED_QUEUED,
+    FACT_PLACED_SENT,
+    FACT_FREED_QUEUED,
+    FACT_FREED_SENT
+};
 enum master_extent_list { IN_NO_LIST, IN_LRU, IN_PROBED };
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
     uint64_t serial;
     uint64_t size;
-    uint64_t lease_until; /* nominal lease */
+    uint64_t lease_until;   /* nominal lease */
     struct master_put *put; /* NULL once committed */
     struct master_extent *extents[MASTER_MAX_REPLICAS];
     uint8_t extent_count;
@@ -58,12 +65,13 @@ struct master_extent {
 
 enum master_put_state { PUT_OPEN = 1, PUT_COMMITTED, PUT_REVOKED, PUT_EXPIRED };
 
-/* One key of one PUT_START. Stays until its op does, so that a repeated message gets the same answer. */
+/* One key of one PUT_START. Stays until its op does, so that a repeated message gets the same
+ * answer. */
 struct master_put {
     struct base_list op_link;
     struct base_list time_link; /* core: open_puts or expired_puts */
     struct master_op *op;
-    struct master_object *object; /* while OPEN */
+    struct master_object *object;                       /* while OPEN */
     struct master_extent *extents[MASTER_MAX_REPLICAS]; /* while the writer may write */
     uint64_t deadline;
     uint64_t size;
@@ -104,7 +112,7 @@ struct master_session {
     bool zombie;
     uint64_t last_seen;
     uint64_t floor;
-    uint64_t next_fence; /* a zombie looks again then what is to be fenced */
+    uint64_t next_fence;    /* a zombie looks again then what is to be fenced */
     uint64_t pending_bytes; /* of extents it may still write */
     struct base_list ops;
     uint32_t op_count;
@@ -142,7 +150,7 @@ enum master_segment_state {
 };
 
 struct master_segment {
-    struct base_list link; /* core: segments */
+    struct base_list link;       /* core: segments */
     struct base_list dirty_link; /* core: dirty, has facts to push */
     struct base_list *dirty_head;
     uint64_t id;
@@ -165,21 +173,22 @@ struct master_segment {
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
-    struct base_list queue;  /* facts to send */
-    struct base_list freed;  /* freed facts sent, by seq */
+    struct base_list queue; /* facts to send */
+    struct base_list freed; /* freed facts sent, by seq */
     struct base_list batches;
     uint32_t batch_count;
     uint64_t seq; /* of the last batch */
     struct {
         uint8_t kind;
         uint64_t session;
-    } *session_facts;
+    } * session_facts;
     uint32_t session_fact_count, session_fact_room;
     struct base_list fences;
     struct master_wait *waits;
     uint32_t wait_count;
     bool offers_done;
-    bool trusting; /* nothing was known of it: the owner's word alone is taken, until its last offer */
+    bool trusting; /* nothing was known of it: the owner's word alone is taken, until its last offer
+                    */
     bool replayed;
     bool sweeping;
     uint64_t sweep_at; /* offset */
@@ -234,7 +243,7 @@ struct master_core {
     struct master_collected *collected; /* one piece of a walk */
     struct base_buf out, list[3];
     struct master_stats stats; /* counters; the gauges are computed */
-    uint64_t connection; /* of the running request */
+    uint64_t connection;       /* of the running request */
     uint64_t request_id;
 };
 
@@ -244,7 +253,8 @@ void master_send(struct master_core *core, uint64_t connection, uint64_t request
                  const void *msg);
 /* Answers the running request. */
 void master_reply(struct master_core *core, uint16_t kind, const void *msg);
-void master_reply_status(struct master_core *core, uint16_t kind, enum yolk_status status, const char *text);
+void master_reply_status(struct master_core *core, uint16_t kind, enum yolk_status status,
+                         const char *text);
 
 static inline uint64_t master_ms(uint64_t ms)
 {
@@ -252,9 +262,10 @@ static inline uint64_t master_ms(uint64_t ms)
 }
 
 /* object.c: objects, extents and the rule for reuse */
-struct master_object *master_object_find(struct master_core *core, struct wire_view key, uint64_t hash);
-struct master_object *master_object_create(struct master_core *core, struct wire_view key, uint64_t hash,
-                                           uint64_t size);
+struct master_object *master_object_find(struct master_core *core, struct wire_view key,
+                                         uint64_t hash);
+struct master_object *master_object_create(struct master_core *core, struct wire_view key,
+                                           uint64_t hash, uint64_t size);
 /* Hides it at once; its extents become DEAD. The object is gone afterwards. */
 void master_object_drop(struct master_core *core, struct master_object *object, int ghost);
 bool master_object_readable(const struct master_object *object);
@@ -263,8 +274,8 @@ bool master_extent_readable(const struct master_extent *extent);
 /* New extents, in free space or at a given place; NULL when there is none. */
 struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
                                          enum master_extent_state state);
-struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset, uint64_t size,
-                                            enum master_extent_state state);
+struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset,
+                                            uint64_t size, enum master_extent_state state);
 void master_extent_probed(struct master_extent *extent, uint64_t until);
 uint64_t master_extent_size(const struct master_extent *extent);
 uint64_t master_extent_offset(const struct master_extent *extent);
@@ -299,8 +310,10 @@ void master_fenced(struct master_core *core, const struct wire_fence *msg);
 
 /* session.c */
 struct master_session *master_session_find(const struct master_core *core, uint64_t id);
-/* The live session of a request, with floor and done applied; or NULL after refusing it with `reply_kind`. */
-struct master_session *master_session_enter(struct master_core *core, const struct wire_request *request,
+/* The live session of a request, with floor and done applied; or NULL after refusing it with
+ * `reply_kind`. */
+struct master_session *master_session_enter(struct master_core *core,
+                                            const struct wire_request *request,
                                             uint16_t reply_kind);
 void master_session_open(struct master_core *core, const struct wire_session_open *msg);
 void master_session_heartbeat(struct master_core *core, const struct wire_plain_request *msg);
@@ -314,13 +327,15 @@ void master_session_bury(struct master_core *core, uint64_t id);
 void master_session_reap(struct master_core *core, struct master_session *session);
 void master_sessions_tick(struct master_core *core);
 /* Puts the session's held records for a segment that is being mounted in place. */
-YOLK_MUST_USE enum yolk_status master_held_apply(struct master_core *core, struct master_session *session,
+YOLK_MUST_USE enum yolk_status master_held_apply(struct master_core *core,
+                                                 struct master_session *session,
                                                  struct master_segment *segment, uint64_t old_id);
 
 /* guard.c: operations, guards, get, exist, renew */
-struct master_op *master_op_find(const struct master_core *core, const struct master_session *session,
-                                 uint64_t op);
-struct master_op *master_op_get(struct master_core *core, struct master_session *session, uint64_t op);
+struct master_op *master_op_find(const struct master_core *core,
+                                 const struct master_session *session, uint64_t op);
+struct master_op *master_op_get(struct master_core *core, struct master_session *session,
+                                uint64_t op);
 /* The client is done with it: guards end, unfinished puts are revoked. */
 void master_op_end(struct master_core *core, struct master_op *op);
 void master_op_drop_guard(struct master_core *core, struct master_op *op);
@@ -352,7 +367,8 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
 uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
                       uint32_t budget);
 /* In small steps down from the watermark; true when there is more to do. */
-bool master_evict_background(struct master_core *core, struct master_segment *segment, uint32_t budget);
+bool master_evict_background(struct master_core *core, struct master_segment *segment,
+                             uint32_t budget);
 void master_probe(struct master_core *core, struct master_extent *extent);
 
 /* segment.c */
@@ -365,7 +381,8 @@ void master_segment_go(struct master_core *core, struct master_segment *segment)
 void master_segment_try_open(struct master_core *core, struct master_segment *segment);
 /* True when it has more to do at once. May free the segment. */
 bool master_segment_tick(struct master_core *core, struct master_segment *segment);
-struct master_segment *master_segment_create(struct master_core *core, uint64_t size, uint64_t prior_id);
+struct master_segment *master_segment_create(struct master_core *core, uint64_t size,
+                                             uint64_t prior_id);
 void master_segment_destroy(struct master_core *core, struct master_segment *segment);
 
 /* mirror.c: what owners offer */
@@ -380,7 +397,7 @@ bool master_jobs_tick(struct master_core *core);
 void master_stat(struct master_core *core, const struct wire_stat *msg);
 
 /* ticket.c */
-void master_ticket(const uint8_t key[32], uint64_t segment, uint64_t offset, uint64_t size, uint64_t session,
-                   uint64_t op, uint8_t out[WIRE_TICKET_SIZE]);
+void master_ticket(const uint8_t key[32], uint64_t segment, uint64_t offset, uint64_t size,
+                   uint64_t session, uint64_t op, uint8_t out[WIRE_TICKET_SIZE]);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A core with a hand to feed it, for the tests of single rules: one answer at a time, pushes kept apart. */
+/* A core with a hand to feed it, for the tests of single rules: one answer at a time, pushes kept
+ * apart. */
 #ifndef YOLK_MASTER_TEST_KIT_H
 #define YOLK_MASTER_TEST_KIT_H
 
@@ -86,19 +87,22 @@ UNUSED static struct master_stats kit_stats(const struct kit *kit)
     return stats;
 }
 
-static void kit_raw(struct kit *kit, uint64_t connection, uint16_t kind, uint64_t id, const void *msg)
+static void kit_raw(struct kit *kit, uint64_t connection, uint16_t kind, uint64_t id,
+                    const void *msg)
 {
     struct master_sink sink = {.self = kit, .send = kit_on_send};
     struct base_buf out;
     base_buf_init(&out, MAX_FRAME_BODY);
     assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
     struct wire_header header = {kind, (uint32_t)out.size, id};
-    assert_int_equal(master_core_input(kit->core, kit->now, connection, &header, out.data, &sink), YOLK_OK);
+    assert_int_equal(master_core_input(kit->core, kit->now, connection, &header, out.data, &sink),
+                     YOLK_OK);
     base_buf_free(&out);
 }
 
 /* Sends a request and decodes its answer into `reply`. */
-UNUSED static void kit_call(struct kit *kit, uint64_t connection, uint16_t kind, const void *msg, void *reply)
+UNUSED static void kit_call(struct kit *kit, uint64_t connection, uint16_t kind, const void *msg,
+                            void *reply)
 {
     uint32_t replies = kit->replies;
     kit_raw(kit, connection, kind, ++kit->request_id, msg);
@@ -106,7 +110,8 @@ UNUSED static void kit_call(struct kit *kit, uint64_t connection, uint16_t kind,
     assert_int_equal(kit->reply.request_id, kit->request_id);
     assert_int_equal(kit->reply.connection, connection);
     assert_int_equal(kit->reply.kind, kind + 1);
-    assert_int_equal(wire_decode(kit->reply.kind, kit->reply.body, kit->reply.size, reply), YOLK_OK);
+    assert_int_equal(wire_decode(kit->reply.kind, kit->reply.body, kit->reply.size, reply),
+                     YOLK_OK);
 }
 
 UNUSED static void kit_tick(struct kit *kit, uint64_t ms)
@@ -129,7 +134,8 @@ UNUSED static uint64_t kit_open(struct kit *kit, uint64_t connection, uint64_t g
     return reply.session;
 }
 
-UNUSED static uint64_t kit_mount(struct kit *kit, uint64_t connection, uint64_t session, uint64_t size)
+UNUSED static uint64_t kit_mount(struct kit *kit, uint64_t connection, uint64_t session,
+                                 uint64_t size)
 {
     struct wire_segment_mount msg = {
         .request = {.session = session}, .name = wire_view_text("s"), .size = size};
@@ -163,8 +169,9 @@ UNUSED static void kit_keys(struct base_buf *out, const char *key)
 }
 
 /* Messages of one key; each returns the key's own status. */
-UNUSED static struct wire_result kit_put(struct kit *kit, uint64_t connection, uint64_t session, uint64_t op,
-                                         const char *key, uint64_t size, struct wire_replica *at)
+UNUSED static struct wire_result kit_put(struct kit *kit, uint64_t connection, uint64_t session,
+                                         uint64_t op, const char *key, uint64_t size,
+                                         struct wire_replica *at)
 {
     struct base_buf keys;
     uint8_t packed[8];
@@ -190,27 +197,31 @@ UNUSED static int kit_keys_call(struct kit *kit, uint64_t connection, uint64_t s
 {
     struct base_buf keys;
     kit_keys(&keys, key);
-    struct wire_keys_request msg = {.request = {.session = session, .op = op}, .keys = wire_view_buf(&keys)};
+    struct wire_keys_request msg = {.request = {.session = session, .op = op},
+                                    .keys = wire_view_buf(&keys)};
     struct wire_remove remove = {.request = msg.request, .keys = msg.keys};
     struct wire_results_reply reply;
-    kit_call(kit, connection, kind, kind == WIRE_REMOVE ? (const void *)&remove : (const void *)&msg, &reply);
+    kit_call(kit, connection, kind,
+             kind == WIRE_REMOVE ? (const void *)&remove : (const void *)&msg, &reply);
     base_buf_free(&keys);
     return reply.status != YOLK_OK ? reply.status : wire_i32s_at(reply.results, 0);
 }
 
-UNUSED static int kit_force_remove(struct kit *kit, uint64_t connection, uint64_t session, const char *key)
+UNUSED static int kit_force_remove(struct kit *kit, uint64_t connection, uint64_t session,
+                                   const char *key)
 {
     struct base_buf keys;
     kit_keys(&keys, key);
-    struct wire_remove msg = {.request = {.session = session}, .keys = wire_view_buf(&keys), .force = 1};
+    struct wire_remove msg = {
+        .request = {.session = session}, .keys = wire_view_buf(&keys), .force = 1};
     struct wire_results_reply reply;
     kit_call(kit, connection, WIRE_REMOVE, &msg, &reply);
     base_buf_free(&keys);
     return wire_i32s_at(reply.results, 0);
 }
 
-UNUSED static int kit_get(struct kit *kit, uint64_t connection, uint64_t session, uint64_t op, const char *key,
-                          uint32_t flags, struct wire_replica *at)
+UNUSED static int kit_get(struct kit *kit, uint64_t connection, uint64_t session, uint64_t op,
+                          const char *key, uint32_t flags, struct wire_replica *at)
 {
     struct base_buf keys;
     kit_keys(&keys, key);
@@ -235,8 +246,8 @@ UNUSED static int kit_beat(struct kit *kit, uint64_t connection, uint64_t sessio
 }
 
 /* Stored, committed, and the owner knows. */
-UNUSED static void kit_store(struct kit *kit, uint64_t connection, uint64_t session, const char *key,
-                             uint64_t size)
+UNUSED static void kit_store(struct kit *kit, uint64_t connection, uint64_t session,
+                             const char *key, uint64_t size)
 {
     uint64_t op = ++kit->op;
     assert_int_equal(kit_put(kit, connection, session, op, key, size, NULL).status, YOLK_OK);
