@@ -80,10 +80,11 @@ struct yolk_kv {
 };
 
 /* Puts n values. Result: the value's size once every replica is in place, also when the key existed
- * before (which writes nothing: values are immutable). A key given twice in a batch is put once,
- * the first wins. Negative: YOLK_ERR_NO_SPACE (no room within put_wait_ms), _TOO_LARGE (no segment
- * could ever hold it), _TIMEOUT, … Returns YOLK_OK when each result is >= 0, else the first failing
- * result's status; results are always written, but with YOLK_ERR_INVALID/_FORKED/_CLOSED for all.
+ * before (which writes nothing: values are immutable) or another client is just writing it. A key
+ * given twice in a batch is put once, the first wins. Negative: YOLK_ERR_NO_SPACE (no room within
+ * put_wait_ms), _TOO_LARGE (no segment could ever hold it), _TIMEOUT, … Returns YOLK_OK when each
+ * result is >= 0, else the first failing result's status; results are always written, but with
+ * YOLK_ERR_INVALID/_FORKED/_CLOSED for all.
  */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store,
                                                        struct yolk_kv *kvs, size_t count);

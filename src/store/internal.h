@@ -69,6 +69,7 @@ struct yolk_store {
     uint32_t calls; /* in progress */
     uint32_t pins;  /* handles of get_buffer given out */
     int closing;
+    int half_closed; /* close met memory that was not quiet */
     struct store_registration *registrations;
 };
 

@@ -357,7 +357,9 @@ static int shut_the_door(struct yolk_store *store)
 {
     int status = YOLK_OK;
     mutex_lock(&store->lock);
-    if (store->closing)
+    if (store->half_closed)
+        ; /* a second try, after memory was not quiet at the first */
+    else if (store->closing)
         status = base_fail(YOLK_ERR_CLOSED, 0, "the store is being closed already");
     else if (store->pins > 0)
         status = base_fail(YOLK_ERR_BUSY, 0, "%u buffers of yolk_store_get_buffer are not released",
@@ -386,7 +388,7 @@ enum yolk_status yolk_store_close(struct yolk_store *store)
     int status = shut_the_door(store);
     if (status != YOLK_OK)
         return status;
-    if (store->served != NULL && store->embedded == NULL) {
+    if (store->served != NULL && store->embedded == NULL && !store->half_closed) {
         /* A master that is gone cannot confirm: the segment goes all the same. */
         uint64_t now = clock_real_now_ns();
         uint64_t grace_ms = store->options.drain_grace_ms;
@@ -396,11 +398,9 @@ enum yolk_status yolk_store_close(struct yolk_store *store)
             base_error_clear();
     }
     status = end_parts(store);
-    if (status != YOLK_OK) {
-        mutex_lock(&store->lock);
-        store->closing = 0; /* so that close can be tried again; calls find no session */
-        mutex_unlock(&store->lock);
-    }
+    /* Calls stay refused; only close may be tried again. */
+    if (status != YOLK_OK)
+        store->half_closed = 1;
     return status;
 }
 
