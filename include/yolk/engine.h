@@ -52,12 +52,12 @@ YOLK_MUST_USE enum yolk_status yolk_engine_destroy(struct yolk_engine *engine);
 int yolk_engine_has_transport(const struct yolk_engine *engine, const char *name, char *reason,
                               size_t reason_size);
 
-/* -- Memory
- * ------------------------------------------------------------------------------------------- The
- * same range registered again counts up. A range inside a registered one is another reference to
- * that one (its own unregister gives it back). One that contains or cuts a registered range is
- * refused (YOLK_ERR_OVERLAP). Fails with NOT … any transport's reasons in yolk_last_error() if none
- * accepted. */
+/* -- Memory --
+ *
+ * The same range registered again counts up. A range inside a registered one is another reference
+ * to that one (its own unregister gives it back). One that contains or cuts a registered range is
+ * refused (YOLK_ERR_OVERLAP). If no transport accepts the
+ * memory: YOLK_ERR_UNSUPPORTED, and yolk_last_error() names each one and why. */
 YOLK_MUST_USE enum yolk_status yolk_engine_register(struct yolk_engine *engine, void *pointer,
                                                     uint64_t size);
 /* pointer and size as registered. NOT_REGISTERED; BUSY while a request is in flight on it and it is
@@ -73,8 +73,7 @@ YOLK_MUST_USE enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engi
                                                         struct yolk_memory *out);
 void yolk_engine_memory_free(struct yolk_engine *engine, struct yolk_memory *memory);
 
-/* -- Serving
- * ------------------------------------------------------------------------------------------ */
+/* -- Serving -- */
 
 struct yolk_serve_options {
     size_t struct_size;
@@ -101,8 +100,7 @@ YOLK_MUST_USE enum yolk_status yolk_served_fence_session(struct yolk_served *ser
 /* Ends serving and frees served; afterwards no transport touches the memory for a peer. */
 void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served);
 
-/* -- Segments of others
- * ------------------------------------------------------------------------------- */
+/* -- Segments of others -- */
 
 struct yolk_segment_descriptor {
     uint64_t id;         /* named in every access; another one is STALE */
@@ -124,8 +122,7 @@ YOLK_MUST_USE enum yolk_status yolk_engine_segment_close(struct yolk_engine *eng
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t segment,
                                                        const void **base, uint64_t *size);
 
-/* -- Batches
- * ------------------------------------------------------------------------------------------ */
+/* -- Batches -- */
 
 struct yolk_request {
     enum yolk_opcode opcode;
@@ -174,8 +171,7 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engi
 /* The handle is dead at once. What is in flight is canceled and reclaimed when quiet. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine, uint64_t batch);
 
-/* -- Looking at it
- * ------------------------------------------------------------------------------------ */
+/* -- Looking at it -- */
 
 /* Which transport would run this request and, for each other one, why not. *text is freed by the
  * caller. */

@@ -180,8 +180,7 @@ struct yolk_transport_ops {
     const char *name; /* [a-z0-9_]+; the key of its endpoint text */
     uint64_t caps;
 
-    /* -- The endpoint -----------------------------------------------------------------------------
-     */
+    /* -- The endpoint -- */
 
     /* Required. Is it usable here? Cheap, leaves nothing behind. Fills *out; on failure a reason.
      */
@@ -198,8 +197,7 @@ struct yolk_transport_ops {
     /* Required. Constant after init. */
     void (*limits)(void *endpoint, struct yolk_limits *out);
 
-    /* -- Local memory -----------------------------------------------------------------------------
-     */
+    /* -- Local memory -- */
 
     /* Required. Prepares [pointer, pointer + size) for ios; *key may be NULL. Refuses, with the
      * reason in yolk_last_error(), what the transport cannot use. Touches no page. */
@@ -211,8 +209,7 @@ struct yolk_transport_ops {
     /* Optional. After unserve and remove_buffer. */
     void (*memory_free)(void *endpoint, struct yolk_memory *memory);
 
-    /* -- The provider side (optional as a whole) --------------------------------------------------
-     */
+    /* -- The provider side (optional as a whole) -- */
 
     /* Begins to serve. Writes the text after "name=" that a consumer needs into text (NUL
      * terminated, no
@@ -230,8 +227,7 @@ struct yolk_transport_ops {
      * that another process keeps show memory that is no longer given a meaning. */
     void (*unserve)(void *endpoint, void *served);
 
-    /* -- The consumer side ------------------------------------------------------------------------
-     */
+    /* -- The consumer side -- */
 
     /* Required. text: what serve wrote. Connects now or at the first channel. NO_ROUTE with the
      * reason when the target is out of this transport's reach (other process, other machine), STALE
