@@ -304,7 +304,7 @@ static void restart_under_load(void **state)
         master_stop(&master);
         master_start(&master, address);
     }
-    wait_rounds(churns, 3, 20);
+    wait_rounds(churns, 3, 8);
     for (int i = 0; i < 3; i++)
         churns[i].stop = 1;
     for (int i = 0; i < 3; i++) {
