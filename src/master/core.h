@@ -39,9 +39,9 @@ struct master_config {
     uint64_t stall_ms;     /* a gap between calls beyond this is the master's own stall */
     uint64_t resend_ms;    /* an unanswered push is sent again after this */
     double eviction_high_watermark_ratio;
-    double eviction_ratio; /* background eviction goes this far below the watermark */
-    uint64_t
-        max_pending_bytes; /* open puts + limbo, a session; 0 = a quarter of all mounted bytes */
+    double eviction_ratio;      /* background eviction goes this far below the watermark */
+    uint64_t max_pending_bytes; /* open puts + limbo, a session; 0 = half of what is open for
+                                   allocation */
     uint32_t max_sessions;
     uint32_t max_segments;
     uint32_t max_ops;  /* live operations, a session */
@@ -96,7 +96,7 @@ struct master_sink {
     X(segments, "master_segments", "mounted segments")                                             \
     X(segments_open, "master_segments_open", "segments that take new objects")                     \
     X(segments_lost, "master_segments_lost", "segments whose owner went away, still remembered")   \
-    X(objects, "master_key_count", "readable keys")                                                \
+    X(objects, "master_key_count", "committed keys, those of lost segments included")              \
     X(objects_open, "master_processing_key_count", "keys being written")                           \
     X(objects_lost, "master_lost_key_count", "keys remembered of lost segments")                   \
     X(capacity_bytes, "master_total_capacity_bytes", "bytes of mounted segments")                  \
