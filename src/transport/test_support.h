@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -80,7 +81,7 @@ static inline void side_open(struct side *s, const struct yolk_transport_ops *op
                              const char *secret)
 {
     struct yolk_transport_options options = {
-        .struct_size = sizeof options, .connect_timeout_ms = 1000, .stop_timeout_ms = 700};
+        .struct_size = sizeof options, .connect_timeout_ms = 2000, .stop_timeout_ms = 700};
     memset(options.instance, instance, sizeof options.instance);
     options.secret = (const uint8_t *)secret;
     options.secret_size = secret != NULL ? strlen(secret) : 0;
@@ -203,6 +204,38 @@ static inline void stop_child(pid_t pid)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_int_equal(waitpid(pid, &info, WUNTRACED), pid);
     assert_true(WIFSTOPPED(info));
+}
+
+/* True if no other thread of this process runs just now. */
+static inline bool threads_sleep(void)
+{
+    bool sleep = true;
+    DIR *dir = opendir("/proc/self/task");
+    assert_non_null(dir);
+    for (struct dirent *d = readdir(dir); d != NULL; d = readdir(dir)) {
+        char path[300], line[200] = "";
+        if (d->d_name[0] == '.' || strtol(d->d_name, NULL, 10) == (long)getpid())
+            continue;
+        (void)snprintf(path, sizeof path, "/proc/self/task/%s/stat", d->d_name);
+        FILE *stat = fopen(path, "re");
+        if (stat == NULL)
+            continue;
+        const char *state = fgets(line, sizeof line, stat) != NULL ? strrchr(line, ')') : NULL;
+        sleep = sleep && state != NULL && state[2] == 'S';
+        (void)fclose(stat);
+    }
+    closedir(dir);
+    return sleep;
+}
+
+/* fork, once all other threads sleep in the kernel: the child uses malloc, whose locks (and those
+ * of the sanitizers) must not be held by a thread that it does not have. */
+static inline pid_t fork_quietly(void)
+{
+    uint64_t deadline = clock_real_now_ns() + 10 * CLOCK_NS_PER_S;
+    while (!threads_sleep())
+        assert_true(clock_real_now_ns() < deadline);
+    return fork();
 }
 
 static inline int entries_of(const char *folder)

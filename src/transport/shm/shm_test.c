@@ -254,7 +254,7 @@ static void test_fence_stopped_writer(void **state)
 {
     (void)state;
     const struct yolk_transport_ops *ops = pair.provider.ops;
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0) {
         struct side own;
@@ -293,7 +293,7 @@ static void test_peer_killed(void **state)
     char folder[] = "/tmp/yolk-test-XXXXXX";
     assert_non_null(mkdtemp(folder));
     assert_int_equal(pipe(text), 0);
-    pid_t pid = fork();
+    pid_t pid = fork_quietly();
     assert_true(pid >= 0);
     if (pid == 0) {
         struct yolk_transport_options options = {.struct_size = sizeof options,

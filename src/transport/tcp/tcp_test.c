@@ -263,7 +263,7 @@ static void child_start(struct child *c, uint16_t port)
     int text[2], hold[2];
     assert_int_equal(pipe(text), 0);
     assert_int_equal(pipe(hold), 0);
-    c->pid = fork();
+    c->pid = fork_quietly();
     assert_true(c->pid >= 0);
     if (c->pid == 0) {
         static struct pair own;
