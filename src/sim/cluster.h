@@ -94,7 +94,8 @@ struct sim_peer {
     struct store_holds *holds;
     uint64_t control; /* connection, 0: none */
     uint64_t tick_at_ns;
-    uint64_t writes_as; /* the session its mappings are made under; older ones go when their writes end */
+    uint64_t writes_as; /* the session its mappings are made under; older ones go when their writes
+                           end */
     /* node */
     struct store_mirror *mirror;
     struct sim_memory *memory;
@@ -191,7 +192,8 @@ void sim_memory_put(struct sim_memory *memory);
 void sim_transfer_free(struct sim_transfer *transfer);
 
 /* fault.c */
-void sim_fault_next(struct sim *sim);
+/* Draws the next fault; or stops this client as soon as it moves bytes (0: no client). */
+void sim_fault_next(struct sim *sim, int stop_peer);
 void sim_fault_heal(struct sim *sim);
 
 /* history.c */

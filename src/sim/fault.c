@@ -36,26 +36,46 @@ static void crash_master(struct sim *sim)
     restart_later(sim, SIM_MASTER);
 }
 
-static void stop_client(struct sim *sim, int peer)
+/* Stops a client for longer than every timeout, often; 0 if it moves no bytes just now. */
+static int stop_client(struct sim *sim, int peer)
 {
     int writing = 0, reading = 0;
     for (size_t i = 0; i < sim->transfer_count; i++) {
-        writing |=
-            sim->transfers[i].live && sim->transfers[i].peer == peer && sim->transfers[i].write;
-        reading |=
-            sim->transfers[i].live && sim->transfers[i].peer == peer && !sim->transfers[i].write;
+        const struct sim_transfer *t = &sim->transfers[i];
+        if (!t->live || t->abandoned || t->peer != peer)
+            continue;
+        writing |= t->write;
+        reading |= !t->write;
     }
+    if (!writing && !reading)
+        return 0;
     if (writing)
         sim_world_mark(&sim->world, SIM_MARK_WRITER_STOPPED);
     if (reading)
         sim_world_mark(&sim->world, SIM_MARK_READER_STOPPED);
-    sim->peers[peer].paused_until_ns = some_time(sim, 1500); /* longer than every timeout, often */
+    sim->peers[peer].paused_until_ns = some_time(sim, 1500);
+    return 1;
 }
 
-void sim_fault_next(struct sim *sim)
+/* Tries again in a moment: a stop is worth most in the middle of a transfer. */
+static void stop_client_soon(struct sim *sim, int peer)
+{
+    if (stop_client(sim, peer))
+        return;
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, 1),
+                                                   .kind = SIM_FAULT,
+                                                   .actor = SIM_PEERS,
+                                                   .id = (uint64_t)peer});
+}
+
+void sim_fault_next(struct sim *sim, int stop_peer)
 {
     if (!sim->faults_on)
         return;
+    if (stop_peer != 0) {
+        stop_client_soon(sim, stop_peer);
+        return;
+    }
     int node = (int)sim_world_below(&sim->world, SIM_NODES);
     int client = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     int peer = (int)sim_world_below(&sim->world, SIM_PEERS);
@@ -79,7 +99,7 @@ void sim_fault_next(struct sim *sim)
         break;
     case 5:
     case 6:
-        stop_client(sim, client);
+        stop_client_soon(sim, client);
         break;
     case 7:
         sim_world_mark(&sim->world, SIM_MARK_PARTITION_MASTER);

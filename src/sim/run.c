@@ -118,7 +118,7 @@ static void handle(struct sim *sim, const struct sim_event *event)
         sim_transfer_step(sim, event->id);
         break;
     case SIM_FAULT:
-        sim_fault_next(sim);
+        sim_fault_next(sim, (int)event->id);
         break;
     case SIM_RESTART:
         restart(sim, event->actor);

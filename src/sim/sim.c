@@ -66,7 +66,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 {
     int have_seeds = 0;
     arguments->options.steps = 4000;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         const char *end = NULL;
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--seed") == 0) {
@@ -88,7 +88,6 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         } else {
             return usage("unknown flag", argv[i]);
         }
-        i++;
     }
     return have_seeds ? 0 : usage("missing", "--seed or --seeds");
 }

@@ -16,7 +16,8 @@ void sim_memory_put(struct sim_memory *memory)
         free(memory);
 }
 
-static int is_writing(const struct sim *sim, int peer, const struct sim_memory *memory, uint64_t session)
+static int is_writing(const struct sim *sim, int peer, const struct sim_memory *memory,
+                      uint64_t session)
 {
     for (size_t i = 0; i < sim->transfer_count; i++) {
         const struct sim_transfer *t = &sim->transfers[i];

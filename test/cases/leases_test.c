@@ -70,7 +70,7 @@ static void c01_slow_get_never_returns_other_bytes(void **state)
     uint8_t *big = malloc(BIG);
     assert_non_null(big);
     for (uint64_t round = 0; round < rounds(5, 200); round++) {
-        char key[64], prefix[64];
+        char key[64], prefix[32];
         key_name(key, sizeof key, "big", round);
         key_name(prefix, sizeof prefix, "small", round);
         fill_value(big, BIG, round);
@@ -113,7 +113,7 @@ static void c03_long_batch_outlives_its_lease(void **state)
         struct yolk_store *mine = cluster_client(&cluster, 0, 1000);
         static struct yolk_kv kvs[KEYS];
         static struct yolk_slice slices[KEYS];
-        static char keys[KEYS][32];
+        static char keys[KEYS][64];
         uint8_t *data = malloc((size_t)KEYS * SIZE);
         for (int i = 0; i < KEYS; i++) {
             key_name(keys[i], sizeof keys[i], "k", (uint64_t)i);
@@ -238,7 +238,7 @@ static void *probe_all(void *argument)
     struct prober *p = argument;
     struct yolk_store *store = cluster_client(p->cluster, 0, 1000);
     struct yolk_kv *kvs = calloc(p->keys, sizeof *kvs);
-    char(*keys)[32] = calloc(p->keys, sizeof *keys);
+    char(*keys)[64] = calloc(p->keys, sizeof *keys);
     for (uint64_t i = 0; i < p->keys; i++) {
         key_name(keys[i], sizeof keys[i], "base", i);
         kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), NULL, 0, 0};
@@ -343,7 +343,7 @@ static void *put_same_keys(void *argument)
     uint8_t *data = malloc((size_t)SAME_KEYS * SAME_SIZE);
     struct yolk_kv *kvs = calloc(SAME_KEYS, sizeof *kvs);
     struct yolk_slice *slices = calloc(SAME_KEYS, sizeof *slices);
-    char(*keys)[32] = calloc(SAME_KEYS, sizeof *keys);
+    char(*keys)[64] = calloc(SAME_KEYS, sizeof *keys);
     for (uint64_t i = 0; i < SAME_KEYS; i++) {
         key_name(keys[i], sizeof keys[i], "same", i);
         slices[i] = (struct yolk_slice){data + i * SAME_SIZE, SAME_SIZE};
@@ -385,7 +385,7 @@ static void c07_same_keys_from_many_writers(void **state)
     }
     for (uint64_t i = 0; i < SAME_KEYS; i++) {
         uint8_t data[SAME_SIZE];
-        char key[32];
+        char key[64];
         int from_one_writer = 0;
         key_name(key, sizeof key, "same", i);
         assert_int_equal(get_one(stores[0], key, data, SAME_SIZE), SAME_SIZE);
