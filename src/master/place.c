@@ -52,13 +52,20 @@ static struct master_segment *freest(struct master_core *core, uint64_t size,
     return best;
 }
 
+static struct master_extent *take(struct master_segment *segment, uint64_t size)
+{
+    struct master_extent *extent = master_extent_take(segment, size, EXTENT_OPEN);
+    segment->put_count += extent != NULL;
+    return extent;
+}
+
 struct master_extent *master_place(struct master_core *core, uint64_t size,
                                    struct master_extent *const *taken, uint32_t count)
 {
     struct master_segment *first = pick(core, taken, count);
     if (first == NULL)
         return NULL;
-    struct master_extent *extent = master_extent_take(first, size, EXTENT_OPEN);
+    struct master_extent *extent = take(first, size);
     if (extent != NULL)
         return extent;
     /* Space given up now is clean only after its owner's answer. While enough of it is on the way,
@@ -70,9 +77,9 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
         first->ack_bytes < size) {
         (void)master_evict(core, first, size - first->ack_bytes, core->config.step);
         /* What no owner was told of is clean at once. */
-        extent = master_extent_take(first, size, EXTENT_OPEN);
+        extent = take(first, size);
         if (extent != NULL)
             return extent;
     }
-    return spill == NULL ? NULL : master_extent_take(spill, size, EXTENT_OPEN);
+    return spill == NULL ? NULL : take(spill, size);
 }

@@ -201,6 +201,21 @@ const char *master_core_check(const struct master_core *core)
     return broken;
 }
 
+/* How evenly puts are spread: a line a segment whose owner lives. */
+static enum yolk_status list_segments(const struct master_core *core, struct base_buf *text)
+{
+    enum yolk_status status = YOLK_OK;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (status == YOLK_OK && segment->owner != NULL)
+            status = base_buf_printf(text, "segment_puts{segment=\"%016llx\"} %llu\n",
+                                     (unsigned long long)segment->id,
+                                     (unsigned long long)segment->put_count);
+    }
+    return status;
+}
+
 void master_stat(struct master_core *core, const struct wire_stat *msg)
 {
     struct master_stats stats, counted;
@@ -217,6 +232,8 @@ void master_stat(struct master_core *core, const struct wire_stat *msg)
         reply.status = base_buf_printf(&core->list[0], "%s %llu\n", master_stat_rows[i].name,
                                        (unsigned long long)value);
     }
+    if (reply.status == YOLK_OK)
+        reply.status = list_segments(core, &core->list[0]);
     reply.text = wire_view_buf(&core->list[0]);
     master_reply(core, WIRE_STAT_REPLY, &reply);
 }

@@ -173,6 +173,7 @@ struct master_segment {
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
+    uint64_t put_count; /* replicas ever placed here */
     struct base_list queue; /* facts to send */
     struct base_list freed; /* freed facts sent, by seq */
     struct base_list batches;

@@ -76,9 +76,9 @@ static uint64_t fill_pool(struct yolk_store *store, const char *prefix, size_t s
     for (uint64_t i = 0;; i++) {
         snprintf(key, sizeof key, "%s/%llu", prefix, (unsigned long long)i);
         fill_value(data, size, i);
-        uint64_t evicted = cluster_figure(store, "master_evicted_key_count");
+        uint64_t evicted = cluster_figure(store, "evictions");
         int64_t result = put_one(store, key, data, size);
-        if (result != (int64_t)size || cluster_figure(store, "master_evicted_key_count") != evicted)
+        if (result != (int64_t)size || cluster_figure(store, "evictions") != evicted)
             break;
         bytes += size;
     }
@@ -88,8 +88,7 @@ static uint64_t fill_pool(struct yolk_store *store, const char *prefix, size_t s
 
 static int pool_is_empty(void *context)
 {
-    return cluster_figure(context, "master_allocated_bytes") == 0 &&
-           cluster_figure(context, "master_unclean_bytes") == 0;
+    return cluster_bytes_in_use(context) == 0;
 }
 
 static void c16_freed_space_serves_any_size(void **state)
@@ -144,15 +143,20 @@ static void c22_puts_leave_a_dead_node_and_do_not_flood_a_new_one(void **state)
     cluster_wait_segments(store, NODES - 1);
     cluster_add_node(&cluster, "64MiB");
     cluster_wait_segments(store, NODES);
-    uint64_t before = cluster_figure(store, "master_newest_segment_puts");
+    struct segment_puts before[NODES], after[NODES];
+    assert_int_equal(cluster_segment_puts(store, before, NODES), NODES);
     for (int i = 0; i < PUTS; i++) {
         snprintf(key, sizeof key, "third/%d", i);
         fill_value(data, SIZE, (uint64_t)i);
         assert_int_equal(put_one(store, key, data, SIZE), SIZE);
     }
-    uint64_t drawn = cluster_figure(store, "master_newest_segment_puts") - before;
-    assert_true(drawn > 0);
-    assert_true(drawn * 100 <= PUTS * 60);
+    assert_int_equal(cluster_segment_puts(store, after, NODES), NODES);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(after[i].segment, before[i].segment);
+        uint64_t drawn = after[i].puts - before[i].puts;
+        assert_true(before[i].puts > 0 || drawn > 0); /* the new one takes part */
+        assert_true(drawn * 100 <= PUTS * 60);
+    }
     assert_int_equal(yolk_store_close(store), YOLK_OK);
     cluster_stop(&cluster);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -67,10 +68,8 @@ static pid_t spawn(char *const argv[], int output)
     assert_true(pid >= 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (output >= 0) {
+        if (output >= 0)
             dup2(output, STDOUT_FILENO);
-            close(output);
-        }
         execv(argv[0], argv);
         _exit(127);
     }
@@ -103,13 +102,16 @@ static void read_line_with(int fd, const char *needle, char *line, size_t size)
 
 void cluster_start(struct cluster *cluster, const struct cluster_options *options)
 {
-    char path[4096], ttl[32], put[32], session[32], ratio[32], line[512];
+    static const char ready[] = "yolk master ready ";
+    char path[4096], ttl[32], put[32], session[32], heartbeat[32], ratio[32], line[512];
     memset(cluster, 0, sizeof *cluster);
     cluster->options = *options;
     program_path(path, sizeof path);
     snprintf(ttl, sizeof ttl, "%" PRIu64 "ms", options->lease_ttl_ms);
     snprintf(put, sizeof put, "%" PRIu64 "ms", options->put_timeout_ms);
     snprintf(session, sizeof session, "%" PRIu64 "ms", options->session_ttl_ms);
+    uint64_t beat = options->session_ttl_ms / 5 < 1000 ? options->session_ttl_ms / 5 : 1000;
+    snprintf(heartbeat, sizeof heartbeat, "%" PRIu64 "ms", beat);
     uint64_t permille = options->watermark_permille != 0 ? options->watermark_permille : 950;
     snprintf(ratio, sizeof ratio, "%" PRIu64 ".%03" PRIu64, permille / 1000, permille % 1000);
     char *argv[] = {path,
@@ -120,6 +122,10 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
                     "0",
                     "--lease-ttl",
                     ttl,
+                    "--guard-ttl",
+                    ttl,
+                    "--heartbeat",
+                    heartbeat,
                     "--put-timeout",
                     put,
                     "--session-ttl",
@@ -128,13 +134,13 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
                     ratio,
                     NULL};
     int pipes[2];
-    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
     cluster->master = spawn(argv, pipes[1]);
     close(pipes[1]);
-    read_line_with(pipes[0], "--master ", line, sizeof line);
+    read_line_with(pipes[0], ready, line, sizeof line);
     close(pipes[0]);
-    const char *address = strstr(line, "--master ") + strlen("--master ");
-    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address, " \r\n`'"),
+    const char *address = strstr(line, ready) + strlen(ready);
+    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address, " \r\n"),
              address);
 }
 
@@ -146,7 +152,10 @@ int cluster_add_node(struct cluster *cluster, const char *dram)
     snprintf(size, sizeof size, "%s", dram);
     char *argv[] = {path, "node", "--master", cluster->address, "--dram", size, NULL};
     int node = cluster->node_count++;
-    cluster->nodes[node] = spawn(argv, -1);
+    int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_true(quiet >= 0);
+    cluster->nodes[node] = spawn(argv, quiet);
+    close(quiet);
     return node;
 }
 
@@ -201,6 +210,30 @@ uint64_t cluster_figure(struct yolk_store *store, const char *name)
     return 0;
 }
 
+uint64_t cluster_bytes_in_use(struct yolk_store *store)
+{
+    return cluster_figure(store, "live_bytes") + cluster_figure(store, "open_bytes") +
+           cluster_figure(store, "limbo_bytes");
+}
+
+int cluster_segment_puts(struct yolk_store *store, struct segment_puts *puts, int max)
+{
+    char *text = NULL;
+    int count = 0;
+    assert_int_equal(yolk_store_stat(store, &text), YOLK_OK);
+    for (const char *line = text; line != NULL && *line != 0; line = strchr(line, '\n')) {
+        struct segment_puts one;
+        line += *line == '\n';
+        if (sscanf(line, "segment_puts{segment=\"%" SCNx64 "\"} %" SCNu64, &one.segment,
+                   &one.puts) != 2)
+            continue;
+        assert_true(count < max);
+        puts[count++] = one;
+    }
+    free(text);
+    return count;
+}
+
 struct wait_segments {
     struct yolk_store *store;
     uint64_t count;
@@ -209,7 +242,7 @@ struct wait_segments {
 static int segments_are(void *context)
 {
     struct wait_segments *wait = context;
-    return cluster_figure(wait->store, "master_segments") == wait->count;
+    return cluster_figure(wait->store, "segments_open") == wait->count;
 }
 
 void cluster_wait_segments(struct yolk_store *store, uint64_t count)

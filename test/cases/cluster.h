@@ -10,7 +10,7 @@
 #include <yolk/store.h>
 
 struct cluster_options {
-    uint64_t lease_ttl_ms;
+    uint64_t lease_ttl_ms; /* of guards too */
     uint64_t put_timeout_ms;
     uint64_t session_ttl_ms;
     uint64_t watermark_permille; /* 0: the default */
@@ -34,9 +34,19 @@ void cluster_stop(struct cluster *cluster);
 
 struct yolk_store *cluster_client(const struct cluster *cluster, uint64_t segment_size_bytes,
                                   uint64_t put_wait_ms);
-/* The value of one line of the master's figures. */
+/* The value of one line of the figures of yolk_store_stat. */
 uint64_t cluster_figure(struct yolk_store *store, const char *name);
-/* Waits until the master reports `count` segments. */
+/* Bytes that hold values, are being written, or are given up and not yet reusable. */
+uint64_t cluster_bytes_in_use(struct yolk_store *store);
+
+struct segment_puts {
+    uint64_t segment; /* its id: another one after a restart */
+    uint64_t puts;    /* replicas placed there */
+};
+/* Of each segment whose owner lives; answers how many. */
+int cluster_segment_puts(struct yolk_store *store, struct segment_puts *puts, int max);
+
+/* Waits until the master reports `count` segments that take objects. */
 void cluster_wait_segments(struct yolk_store *store, uint64_t count);
 
 /* One key, one buffer. Returns the result of the key. */
