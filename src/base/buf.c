@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
 #include "base/buf.h"
 
 #include <assert.h>
@@ -42,7 +43,7 @@ int base_buf_reserve(struct base_buf *buf, size_t extra)
         capacity = capacity > buf->maximum / 2 ? buf->maximum : capacity * 2;
     if (capacity > buf->maximum)
         capacity = buf->maximum;
-    uint8_t *data = realloc(buf->data, capacity != 0 ? capacity : 1);
+    uint8_t *data = base_realloc(buf->data, capacity != 0 ? capacity : 1);
     if (data == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a buffer of %zu bytes", capacity);
     buf->data = data;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A treap ordered by start: expected depth 2·ln n, no rebalancing cases to get wrong. */
+#include "base/alloc.h"
 #include "base/imap.h"
 
 #include <stdlib.h>
@@ -156,7 +157,7 @@ int base_imap_insert(struct base_imap *map, uint64_t start, uint64_t size, void 
                          "the range of %llu bytes at %#llx overlaps that of %llu bytes at %#llx",
                          (unsigned long long)size, (unsigned long long)start,
                          (unsigned long long)other.size, (unsigned long long)other.start);
-    struct base_imap_node *node = malloc(sizeof(*node));
+    struct base_imap_node *node = base_malloc(sizeof(*node));
     if (node == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a range");
     map->seed += 0x9e3779b97f4a7c15ull;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/mutation.h"
@@ -63,7 +64,7 @@ enum yolk_status access_grant_fence(struct access_grant *grant, uint64_t session
         return YOLK_OK;
     if (grant->fenced_count == grant->fenced_room) {
         size_t room = grant->fenced_room == 0 ? 16 : grant->fenced_room * 2;
-        uint64_t *fenced = realloc(grant->fenced, room * sizeof(*fenced));
+        uint64_t *fenced = base_realloc(grant->fenced, room * sizeof(*fenced));
         if (fenced == NULL)
             return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to fence a session");
         grant->fenced = fenced;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/mutation.h"
 
@@ -12,7 +13,7 @@ enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, 
                                   uint32_t attempts_max, uint64_t drain_limit_ns)
 {
     memset(state, 0, sizeof(*state));
-    state->tasks = calloc(capacity == 0 ? 1 : capacity, sizeof(*state->tasks));
+    state->tasks = base_calloc(capacity == 0 ? 1 : capacity, sizeof(*state->tasks));
     if (state->tasks == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a batch of %u tasks", capacity);
     state->task_room = capacity;
@@ -131,7 +132,7 @@ static uint32_t new_slice(struct batch_state *state)
     }
     if (state->slice_count == state->slice_room) {
         uint32_t room = state->slice_room == 0 ? 64 : state->slice_room * 2;
-        struct batch_slice *slices = realloc(state->slices, room * sizeof(*slices));
+        struct batch_slice *slices = base_realloc(state->slices, room * sizeof(*slices));
         if (slices == NULL)
             return BATCH_NONE;
         state->slices = slices;

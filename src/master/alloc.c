@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 #define SL_BITS      5u
 #define SL_COUNT     (1u << SL_BITS)
 #define FL_COUNT     60u
@@ -98,7 +100,7 @@ static bool grow(struct master_alloc *a, uint32_t need)
     if (a->room >= MAX_NODES / 2)
         return false;
     uint32_t room = a->room * 2;
-    struct node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
+    struct node *nodes = base_realloc(a->nodes, (size_t)room * sizeof *nodes);
     if (nodes == NULL)
         return false;
     a->nodes = nodes;
@@ -129,11 +131,11 @@ enum yolk_status master_alloc_create(uint64_t size, struct master_alloc **out)
     uint64_t units = size / MASTER_ALLOC_UNIT;
     if (units == 0)
         return YOLK_ERR_INVALID;
-    struct master_alloc *a = calloc(1, sizeof *a);
+    struct master_alloc *a = base_calloc(1, sizeof *a);
     if (a == NULL)
         return YOLK_ERR_NO_MEMORY;
     a->room = 64;
-    a->nodes = malloc(a->room * sizeof *a->nodes);
+    a->nodes = base_malloc(a->room * sizeof *a->nodes);
     if (a->nodes == NULL) {
         free(a);
         return YOLK_ERR_NO_MEMORY;

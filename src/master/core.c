@@ -2,6 +2,7 @@
 /* The way in and out: a frame is decoded completely, then performed; time moves in small steps. */
 #include "master/state.h"
 
+#include "base/alloc.h"
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -82,7 +83,7 @@ uint64_t master_random(struct master_core *core)
 enum yolk_status master_core_create(const struct master_config *config, uint64_t now_ns,
                                     uint64_t seed, struct master_core **out)
 {
-    struct master_core *core = calloc(1, sizeof *core);
+    struct master_core *core = base_calloc(1, sizeof *core);
     if (core == NULL)
         return YOLK_ERR_NO_MEMORY;
     if (config != NULL)
@@ -102,9 +103,9 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     core->id_tag = (master_random(core) >> 40) | 1;
     core->now = core->last_call = now_ns;
     core->op_buckets = 1024;
-    core->op_table = calloc(core->op_buckets, sizeof(struct master_op *));
-    core->ghosts = calloc(MASTER_GHOSTS, sizeof(uint64_t));
-    core->collected = malloc(sizeof *core->collected);
+    core->op_table = base_calloc(core->op_buckets, sizeof(struct master_op *));
+    core->ghosts = base_calloc(MASTER_GHOSTS, sizeof(uint64_t));
+    core->collected = base_malloc(sizeof *core->collected);
     enum yolk_status status = master_index_create(&core->index);
     if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
         core->collected == NULL) {

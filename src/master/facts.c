@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 /* Pushed at the end of the running call, so that one batch carries all of it. */
 void master_facts_dirty(struct master_segment *segment)
 {
@@ -41,7 +43,7 @@ void master_fact_session_to(struct master_segment *segment, uint64_t session, ui
         }
     if (segment->session_fact_count == segment->session_fact_room) {
         uint32_t room = segment->session_fact_room ? segment->session_fact_room * 2 : 16;
-        void *grown = realloc(segment->session_facts, room * sizeof *segment->session_facts);
+        void *grown = base_realloc(segment->session_facts, room * sizeof *segment->session_facts);
         if (grown == NULL)
             return; /* the owner also knows who is connected to it */
         segment->session_facts = grown;
@@ -134,7 +136,7 @@ static void take_back(struct master_segment *segment)
 
 static bool push_one(struct master_core *core, struct master_segment *segment)
 {
-    struct wire_view *keys = malloc(core->config.fact_batch * sizeof *keys);
+    struct wire_view *keys = base_malloc(core->config.fact_batch * sizeof *keys);
     if (keys == NULL)
         return false;
     base_buf_clear(&core->list[1]);
@@ -146,7 +148,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     msg.recs = wire_view_buf(&core->list[0]);
     msg.keys = wire_view_buf(&core->list[1]);
     ok = ok && wire_encode(WIRE_FACTS, &msg, &core->out) == YOLK_OK;
-    struct master_batch *batch = ok ? malloc(sizeof *batch + core->out.size) : NULL;
+    struct master_batch *batch = ok ? base_malloc(sizeof *batch + core->out.size) : NULL;
     if (batch == NULL) {
         take_back(segment);
         return false;
@@ -252,7 +254,7 @@ void master_fence_add(struct master_core *core, struct master_segment *segment, 
     BASE_LIST_FOREACH(node, &segment->fences)
     if (BASE_CONTAINER(node, struct master_fence, link)->session == session)
         return;
-    struct master_fence *fence = calloc(1, sizeof *fence);
+    struct master_fence *fence = base_calloc(1, sizeof *fence);
     if (fence == NULL)
         return; /* asked for again by the next tick of its session */
     fence->session = session;

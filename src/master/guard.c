@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of sessions, and the read guards and pins they hold. */
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -22,7 +23,7 @@ struct master_op *master_op_find(const struct master_core *core,
 
 static void table_grow(struct master_core *core)
 {
-    struct master_op **table = calloc(core->op_buckets * 2, sizeof(struct master_op *));
+    struct master_op **table = base_calloc(core->op_buckets * 2, sizeof(struct master_op *));
     if (table == NULL)
         return; /* longer chains, nothing worse */
     struct master_op **old = core->op_table;
@@ -47,7 +48,7 @@ struct master_op *master_op_get(struct master_core *core, struct master_session 
         return op;
     if (session->op_count >= core->config.max_ops)
         return NULL;
-    op = calloc(1, sizeof *op);
+    op = base_calloc(1, sizeof *op);
     if (op == NULL)
         return NULL;
     if (core->op_count >= core->op_buckets)
@@ -129,7 +130,8 @@ enum yolk_status master_op_guard(struct master_core *core, struct master_op *op,
         uint32_t room = op->item_room ? op->item_room * 2 : 4;
         if (op->item_count >= core->config.max_keys * MASTER_MAX_REPLICAS * 2)
             return YOLK_ERR_LIMIT;
-        struct master_extent **items = realloc(op->items, room * sizeof(struct master_extent *));
+        struct master_extent **items =
+            base_realloc(op->items, room * sizeof(struct master_extent *));
         if (items == NULL)
             return YOLK_ERR_NO_MEMORY;
         op->items = items;

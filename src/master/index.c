@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 #define FIRST_BITS 10u
 #define MOVE_STEP                                                                                  \
     16u /* slots of the old table moved with each insertion: done long before the next growth */
@@ -38,7 +40,7 @@ static uint64_t mask(const struct table *t)
 static bool table_init(struct table *t, uint32_t bits)
 {
     /* calloc of a large block is lazily zeroed by the system: no pause here. */
-    t->slots = calloc(1ull << bits, sizeof *t->slots);
+    t->slots = base_calloc(1ull << bits, sizeof *t->slots);
     t->bits = bits;
     t->used = 0;
     return t->slots != NULL;
@@ -46,7 +48,7 @@ static bool table_init(struct table *t, uint32_t bits)
 
 enum yolk_status master_index_create(struct master_index **out)
 {
-    struct master_index *index = calloc(1, sizeof *index);
+    struct master_index *index = base_calloc(1, sizeof *index);
     if (index == NULL)
         return YOLK_ERR_NO_MEMORY;
     if (!table_init(&index->now, FIRST_BITS)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Remove by key, and the two that go over the whole index: list and remove_all, a bounded piece a
  * turn. */
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -66,7 +67,7 @@ void master_remove_all(struct master_core *core, const struct wire_remove_all *m
     }
     struct wire_remove_all_reply reply = {.status = YOLK_ERR_BUSY};
     struct master_job *job =
-        core->job_count < core->config.max_jobs ? calloc(1, sizeof *job) : NULL;
+        core->job_count < core->config.max_jobs ? base_calloc(1, sizeof *job) : NULL;
     if (job == NULL) {
         master_reply(core, WIRE_REMOVE_ALL_REPLY, &reply);
         return;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "base/mutation.h"
 #include "master/state.h"
@@ -17,7 +18,7 @@ struct master_object *master_object_create(struct master_core *core, struct wire
 {
     if (master_index_count(core->index) >= core->config.max_objects)
         return NULL;
-    struct master_object *object = calloc(1, sizeof *object + key.size);
+    struct master_object *object = base_calloc(1, sizeof *object + key.size);
     if (object == NULL)
         return NULL;
     memcpy(object->key, key.data, key.size);
@@ -142,7 +143,7 @@ static void extent_init(struct master_extent *extent, struct master_segment *seg
 struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
                                          enum master_extent_state state)
 {
-    struct master_extent *extent = calloc(1, sizeof *extent);
+    struct master_extent *extent = base_calloc(1, sizeof *extent);
     if (extent == NULL)
         return NULL;
     uint32_t handle = master_alloc_take(segment->alloc, size, extent);
@@ -157,7 +158,7 @@ struct master_extent *master_extent_take(struct master_segment *segment, uint64_
 struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset,
                                             uint64_t size, enum master_extent_state state)
 {
-    struct master_extent *extent = calloc(1, sizeof *extent);
+    struct master_extent *extent = base_calloc(1, sizeof *extent);
     if (extent == NULL)
         return NULL;
     uint32_t handle = master_alloc_reserve(segment->alloc, offset, size, extent);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts: space for a key, then END makes it visible or REVOKE gives it back. A put is named by
  * (session, op, key). */
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -168,7 +169,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     struct master_object *old = master_object_find(core, key, hash);
     if (old != NULL && (old->put != NULL || master_object_readable(old)))
         return YOLK_ERR_EXISTS;
-    struct master_put *put = calloc(1, sizeof *put + key.size);
+    struct master_put *put = base_calloc(1, sizeof *put + key.size);
     if (put == NULL)
         return YOLK_ERR_NO_MEMORY;
     if (old != NULL) /* only remembered of a lost segment: overtaken now */

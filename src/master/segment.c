@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 struct master_segment *master_segment_find(const struct master_core *core, uint64_t id)
 {
     uint64_t slot = id >> 32;
@@ -31,7 +33,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
         slot++;
     if (slot == core->config.max_segments)
         return NULL;
-    struct master_segment *segment = calloc(1, sizeof *segment);
+    struct master_segment *segment = base_calloc(1, sizeof *segment);
     if (segment == NULL)
         return NULL;
     if (master_alloc_create(size, &segment->alloc) != YOLK_OK) {
@@ -129,7 +131,7 @@ void master_segment_go(struct master_core *core, struct master_segment *segment)
 
 static char *copy_text(struct wire_view view)
 {
-    char *text = malloc(view.size + 1);
+    char *text = base_malloc(view.size + 1);
     if (text == NULL)
         return NULL;
     if (view.size > 0)
@@ -192,7 +194,7 @@ static bool set_waits(struct master_core *core, struct master_segment *segment,
     segment->wait_count = 0;
     if (count == 0)
         return true;
-    segment->waits = calloc(count, sizeof *segment->waits);
+    segment->waits = base_calloc(count, sizeof *segment->waits);
     if (segment->waits == NULL)
         return false;
     segment->wait_count = count;

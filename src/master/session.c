@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: who is alive, what is held across a change of master, and what a session that is gone
  * leaves behind. */
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "master/state.h"
 
@@ -122,7 +123,7 @@ void master_session_bury(struct master_core *core, uint64_t id)
         return;
     if ((core->dead_foreign_count & (core->dead_foreign_count - 1)) == 0) {
         uint32_t room = core->dead_foreign_count ? core->dead_foreign_count * 2 : 1;
-        uint64_t *grown = realloc(core->dead_foreign, room * sizeof(uint64_t));
+        uint64_t *grown = base_realloc(core->dead_foreign, room * sizeof(uint64_t));
         if (grown == NULL)
             return;
         core->dead_foreign = grown;
@@ -133,7 +134,7 @@ void master_session_bury(struct master_core *core, uint64_t id)
 static struct master_session *session_create(struct master_core *core, uint64_t id,
                                              const struct wire_session_open *msg)
 {
-    struct master_session *session = calloc(1, sizeof *session);
+    struct master_session *session = base_calloc(1, sizeof *session);
     if (session == NULL)
         return NULL;
     session->id = id;
@@ -252,7 +253,7 @@ static enum yolk_status take_held(struct master_core *core, struct master_sessio
     uint32_t count = wire_held_count(msg->held);
     if (count == 0)
         return YOLK_OK;
-    session->held = malloc(count * sizeof *session->held);
+    session->held = base_malloc(count * sizeof *session->held);
     if (session->held == NULL)
         return YOLK_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {

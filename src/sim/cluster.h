@@ -23,6 +23,7 @@ enum {
     SIM_VALUE_MAX = 3000,
     SIM_SEGMENT = 16384, /* bytes; all keys together do not fit in three of them */
     SIM_ATTACHED_MAX = 64,
+    SIM_GUARD_MS = 200,
 };
 
 /* Memory of one life of a node. Mappings of clients keep it after the node is gone. */
@@ -77,6 +78,7 @@ struct sim_slot {
     uint64_t connection; /* 0: none */
     uint64_t request_id; /* of the message that waits for its answer, 0: none */
     uint64_t reply_by_ns;
+    uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
     int done;
     int final; /* part of the last check: must succeed */
 };
@@ -195,6 +197,8 @@ void sim_transfer_free(struct sim_transfer *transfer);
 /* Draws the next fault; or stops this client as soon as it moves bytes (0: no client). */
 void sim_fault_next(struct sim *sim, int stop_peer);
 void sim_fault_heal(struct sim *sim);
+/* From now on the cores are refused memory now and then; NULL: no more. */
+void sim_fault_allocations(struct sim *sim);
 
 /* history.c */
 uint64_t sim_version_new(struct sim *sim, int key, uint32_t size);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes wrong, drawn from the seed; and the healing of all of it. */
+#include "base/alloc.h"
 #include "sim/cluster.h"
 
 static uint64_t some_time(struct sim *sim, uint64_t below_ms)
@@ -115,6 +116,20 @@ void sim_fault_next(struct sim *sim, int stop_peer)
     sim_world_push(
         &sim->world,
         (struct sim_event){.at_ns = some_time(sim, 400), .kind = SIM_FAULT, .actor = SIM_PEERS});
+}
+
+static bool refuse_memory(void *self)
+{
+    struct sim *sim = self;
+    if (!sim->faults_on || sim_world_below(&sim->world, 4000) != 0)
+        return false;
+    sim_world_mark(&sim->world, SIM_MARK_ALLOCATION_REFUSED);
+    return true;
+}
+
+void sim_fault_allocations(struct sim *sim)
+{
+    base_alloc_set_hook(sim != NULL ? refuse_memory : NULL, sim);
 }
 
 void sim_fault_heal(struct sim *sim)

@@ -21,7 +21,7 @@ void sim_master_start(struct sim *sim)
     struct master_config config;
     master_config_default(&config);
     /* Short times, so that a few virtual seconds hold many lives of everything. */
-    config.guard_ttl_ms = 200;
+    config.guard_ttl_ms = SIM_GUARD_MS;
     config.guard_margin_ms = 20;
     config.lease_ttl_ms = 200;
     config.put_timeout_ms = 400;

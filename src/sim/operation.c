@@ -49,6 +49,17 @@ static void set_item(struct sim_slot *slot, size_t i, int key)
                                          .result = INT64_MIN};
 }
 
+static void start_later(struct sim *sim, int peer, int index)
+{
+    sim_world_push(&sim->world,
+                   (struct sim_event){.at_ns = sim->world.now_ns + 100 * CLOCK_NS_PER_US +
+                                               sim_world_below(&sim->world, 10 * CLOCK_NS_PER_MS),
+                                      .kind = SIM_SLOT_START,
+                                      .actor = peer,
+                                      .incarnation = sim->peers[peer].incarnation,
+                                      .id = (uint64_t)index});
+}
+
 static void begin(struct sim *sim, int peer, int index, enum sim_operation operation)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
@@ -78,7 +89,11 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
         status = store_get_create(sim->peers[peer].holds, &tuning, NULL, slot->items, slot->count,
                                   slot->deadline_ns, &slot->get);
     }
-    assert(status == YOLK_OK);
+    if (status != YOLK_OK) { /* memory was refused: the caller is told at once */
+        slot->operation = SIM_IDLE;
+        start_later(sim, peer, index);
+        return;
+    }
     sim_slot_drive(sim, peer, index);
 }
 
@@ -117,8 +132,6 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
             sim_world_fail(&sim->world, "R1: get of %s reported %s", slot->keys[i], wrong);
     } else if (result == YOLK_ERR_NOT_FOUND) {
         sim_world_mark(&sim->world, SIM_MARK_GET_MISS);
-    } else if (result == YOLK_ERR_LEASE_EXPIRED) {
-        sim_world_mark(&sim->world, SIM_MARK_GET_LEASE_EXPIRED);
     } else {
         sim_world_mark(&sim->world, SIM_MARK_GET_FAILED);
     }
@@ -159,13 +172,7 @@ static void end(struct sim *sim, int peer, int index)
     slot->put = NULL;
     slot->operation = SIM_IDLE;
     sim->peers[peer].operations++;
-    sim_world_push(&sim->world,
-                   (struct sim_event){.at_ns = sim->world.now_ns + 100 * CLOCK_NS_PER_US +
-                                               sim_world_below(&sim->world, 10 * CLOCK_NS_PER_MS),
-                                      .kind = SIM_SLOT_START,
-                                      .actor = peer,
-                                      .incarnation = sim->peers[peer].incarnation,
-                                      .id = (uint64_t)index});
+    start_later(sim, peer, index);
 }
 
 static void send(struct sim *sim, int peer, int index, uint16_t message, const uint8_t *body,
@@ -176,6 +183,7 @@ static void send(struct sim *sim, int peer, int index, uint16_t message, const u
         slot->connection = sim_connect(sim, peer, index);
     slot->request_id = ++sim->request_id;
     slot->reply_by_ns = reply_by_ns;
+    slot->sent_at_ns = sim->world.now_ns;
     if (slot->connection == 0) {
         slot->reply_by_ns = sim->world.now_ns + CLOCK_NS_PER_MS; /* refused; known soon */
         return;

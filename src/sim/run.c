@@ -175,7 +175,11 @@ static void run_until(struct sim *sim, uint64_t end_ns)
             continue;
         }
         mix_event(sim, &event);
+        if (event.kind !=
+            SIM_RESTART) /* a process that cannot start is one that did not restart yet */
+            sim_fault_allocations(sim);
         handle(sim, &event);
+        sim_fault_allocations(NULL);
         check_overdue(sim);
         if (sim->master_paused_until_ns <= sim->world.now_ns)
             sim->master_paused_until_ns = 0;

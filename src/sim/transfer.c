@@ -148,6 +148,10 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
     struct sim_transfer copy = *t;
     if (!abandoned)
         close_books(sim, t, status);
+    if (!t->write && status == YOLK_OK &&
+        sim->world.now_ns >
+            sim->peers[peer].slots[slot].sent_at_ns + SIM_GUARD_MS * CLOCK_NS_PER_MS)
+        sim_world_mark(&sim->world, SIM_MARK_READ_LATE);
     sim_transfer_free(t);
     if (!abandoned) {
         tell(sim, &copy, status);
@@ -181,7 +185,9 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
                                                   .write = write,
                                                   .shm = sim->shm[peer - SIM_NODES],
                                                   .action = *action};
+    sim_fault_allocations(NULL); /* a request that gets no books never becomes one */
     keep_books(&sim->transfers[index]);
+    sim_fault_allocations(sim);
     if (node >= 0 && sim->peers[node].alive) {
         sim->transfers[index].memory = sim->peers[node].memory;
         sim->transfers[index].memory->references++;

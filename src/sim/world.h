@@ -53,6 +53,7 @@ struct sim_event {
     X(NODE_STOPPED, "node stopped")                                                                \
     X(WRITER_STOPPED, "client stopped with a write under way")                                     \
     X(READER_STOPPED, "client stopped with a read under way")                                      \
+    X(ALLOCATION_REFUSED, "memory refused")                                                        \
     X(SESSION_OPENED, "session opened")                                                            \
     X(SESSION_EXPIRED, "session lost")                                                             \
     X(SESSION_RESTARTED, "session taken to a new master")                                          \
@@ -66,7 +67,7 @@ struct sim_event {
     X(COMPLETION_DOUBLED, "completion reported twice")                                             \
     X(GET_HIT, "get answered with bytes")                                                          \
     X(GET_MISS, "get answered not found")                                                          \
-    X(GET_LEASE_EXPIRED, "get refused: guard ran out")                                             \
+    X(READ_LATE, "bytes arrived after their guard ran out")                                        \
     X(GET_FAILED, "get failed otherwise")                                                          \
     X(PUT_DONE, "put done")                                                                        \
     X(PUT_NO_SPACE, "put refused: no space")                                                       \

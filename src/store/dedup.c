@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
 
 int store_dedup(const struct store_item *items, size_t count, uint32_t *first)
@@ -14,7 +15,7 @@ int store_dedup(const struct store_item *items, size_t count, uint32_t *first)
     while (slots < count * 2)
         slots *= 2;
     /* Slots hold index + 1; 0 is empty. */
-    uint32_t *table = calloc(slots, sizeof(*table));
+    uint32_t *table = base_calloc(slots, sizeof(*table));
     if (table == NULL)
         return 0;
     for (size_t i = 0; i < count; i++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mutation.h"
@@ -85,7 +86,7 @@ enum yolk_status store_get_create(struct store_holds *holds, const struct store_
                                   struct store_item *items, size_t count, uint64_t deadline_ns,
                                   struct store_get **out)
 {
-    struct store_get *get = calloc(1, sizeof(*get));
+    struct store_get *get = base_calloc(1, sizeof(*get));
     if (get == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a get");
     get->holds = holds;
@@ -98,8 +99,8 @@ enum yolk_status store_get_create(struct store_holds *holds, const struct store_
     /* No window is larger than the batch: small calls stay cheap. */
     size_t window = count < tuning->window_keys ? count + 1 : tuning->window_keys;
     store_message_init(&get->message);
-    get->states = calloc(count == 0 ? 1 : count, sizeof(*get->states));
-    get->window = calloc(window, sizeof(*get->window));
+    get->states = base_calloc(count == 0 ? 1 : count, sizeof(*get->states));
+    get->window = base_calloc(window, sizeof(*get->window));
     if (get->states == NULL || get->window == NULL) {
         store_get_destroy(get);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a get of %zu keys", count);
@@ -340,7 +341,7 @@ static int add_transfer(struct store_get *get, uint32_t index, uint32_t replica)
 {
     if (get->transfer_count == get->transfer_room) {
         size_t room = get->transfer_room == 0 ? 64 : get->transfer_room * 2;
-        struct transfer *grown = realloc(get->transfers, room * sizeof(*grown));
+        struct transfer *grown = base_realloc(get->transfers, room * sizeof(*grown));
         if (grown == NULL)
             return 0;
         get->transfers = grown;
@@ -421,7 +422,7 @@ static int take_replicas(struct store_get *get, const struct store_grants *grant
 {
     uint32_t count = wire_replica_count(grants->replicas);
     if (count > get->replica_room) {
-        struct store_replica *grown = realloc(get->replicas, count * sizeof(*grown));
+        struct store_replica *grown = base_realloc(get->replicas, count * sizeof(*grown));
         if (grown == NULL)
             return 0;
         get->replicas = grown;

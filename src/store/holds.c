@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 struct extent {
@@ -42,7 +43,7 @@ enum { DONE_KEPT_MAX = 65536 };
 
 enum yolk_status store_holds_create(struct store_holds **out)
 {
-    struct store_holds *holds = calloc(1, sizeof(*holds));
+    struct store_holds *holds = base_calloc(1, sizeof(*holds));
     if (holds == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the table of operations");
     pthread_mutex_init(&holds->lock, NULL);
@@ -84,7 +85,7 @@ static int reserve(void **array, size_t count, size_t *room, size_t element_size
     if (count < *room)
         return 1;
     size_t wanted = *room == 0 ? 16 : *room * 2;
-    void *grown = realloc(*array, wanted * element_size);
+    void *grown = base_realloc(*array, wanted * element_size);
     if (grown == NULL)
         return 0;
     *array = grown;

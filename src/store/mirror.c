@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 struct node {
@@ -126,7 +127,7 @@ static size_t free_tree(struct node *root)
 
 enum yolk_status store_mirror_create(struct store_mirror **out)
 {
-    struct store_mirror *mirror = calloc(1, sizeof(*mirror));
+    struct store_mirror *mirror = base_calloc(1, sizeof(*mirror));
     if (mirror == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the mirror of placements");
     *out = mirror;
@@ -173,7 +174,7 @@ uint64_t store_mirror_seq(const struct store_mirror *mirror)
 enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset, uint64_t size,
                                     const void *key, uint32_t key_size)
 {
-    struct node *node = malloc(sizeof(*node) + key_size);
+    struct node *node = base_malloc(sizeof(*node) + key_size);
     if (node == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a mirror entry");
     node->left = NULL;
@@ -222,7 +223,7 @@ enum yolk_status store_mirror_session_open(struct store_mirror *mirror, uint64_t
             return YOLK_OK;
     if (mirror->session_count == mirror->session_room) {
         size_t room = mirror->session_room == 0 ? 16 : mirror->session_room * 2;
-        uint64_t *grown = realloc(mirror->sessions, room * sizeof(*grown));
+        uint64_t *grown = base_realloc(mirror->sessions, room * sizeof(*grown));
         if (grown == NULL)
             return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the set of sessions");
         mirror->sessions = grown;

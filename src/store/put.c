@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "store/dedup.h"
@@ -101,7 +102,7 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
                                   uint64_t space_deadline_ns, uint64_t deadline_ns,
                                   struct store_put **out)
 {
-    struct store_put *put = calloc(1, sizeof(*put));
+    struct store_put *put = base_calloc(1, sizeof(*put));
     if (put == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a put");
     put->holds = holds;
@@ -115,10 +116,10 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
     /* No window is larger than the batch: small calls stay cheap. */
     size_t window = count < tuning->window_keys ? count + 1 : tuning->window_keys;
     store_message_init(&put->message);
-    put->states = calloc(count == 0 ? 1 : count, sizeof(*put->states));
-    put->window = calloc(window, sizeof(*put->window));
-    put->listed = calloc(window, sizeof(*put->listed));
-    uint32_t *first = calloc(count == 0 ? 1 : count, sizeof(*first));
+    put->states = base_calloc(count == 0 ? 1 : count, sizeof(*put->states));
+    put->window = base_calloc(window, sizeof(*put->window));
+    put->listed = base_calloc(window, sizeof(*put->listed));
+    uint32_t *first = base_calloc(count == 0 ? 1 : count, sizeof(*first));
     if (put->states == NULL || put->window == NULL || put->listed == NULL || first == NULL ||
         !store_dedup(items, count, first)) {
         free(first);
@@ -482,7 +483,7 @@ static int add_transfer(struct store_put *put, uint32_t item, struct wire_replic
 {
     if (put->transfer_count == put->transfer_room) {
         size_t room = put->transfer_room == 0 ? 64 : put->transfer_room * 2;
-        struct transfer *grown = realloc(put->transfers, room * sizeof(*grown));
+        struct transfer *grown = base_realloc(put->transfers, room * sizeof(*grown));
         if (grown == NULL)
             return 0;
         put->transfers = grown;

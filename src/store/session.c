@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/limits.h"
@@ -84,7 +85,7 @@ enum { OFFER_KEYS_MAX = 1024, OFFER_KEY_BYTES_MAX = 512 * 1024 };
 enum yolk_status store_session_create(const struct store_session_options *options,
                                       struct store_session **out)
 {
-    struct store_session *session = calloc(1, sizeof(*session));
+    struct store_session *session = base_calloc(1, sizeof(*session));
     if (session == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a session");
     session->options = *options;
@@ -120,7 +121,7 @@ void store_session_destroy(struct store_session *session)
 static struct store_session_output *queue(struct store_session *session,
                                           enum store_session_output_kind kind)
 {
-    struct pending *pending = calloc(1, sizeof(*pending));
+    struct pending *pending = base_calloc(1, sizeof(*pending));
     if (pending == NULL)
         return NULL;
     pending->output.kind = kind;
@@ -136,7 +137,7 @@ static struct store_session_output *queue(struct store_session *session,
 static int queue_send(struct store_session *session, uint16_t message, uint64_t request_id)
 {
     size_t size = session->message.body.size;
-    uint8_t *copy = malloc(size == 0 ? 1 : size);
+    uint8_t *copy = base_malloc(size == 0 ? 1 : size);
     struct store_session_output *output = copy == NULL ? NULL : queue(session, STORE_SESSION_SEND);
     if (output == NULL) {
         free(copy);
@@ -322,7 +323,7 @@ static void send_offer(struct store_session *session, uint64_t now_ns)
     struct wire_mirror_offer offer;
     struct store_stamp stamp;
     struct store_mirror_entry entry;
-    struct wire_view *keys = calloc(OFFER_KEYS_MAX, sizeof(*keys));
+    struct wire_view *keys = base_calloc(OFFER_KEYS_MAX, sizeof(*keys));
     memset(&offer, 0, sizeof(offer));
     session->state = STATE_OFFERING;
     (void)begin_request(session, &offer.request, &stamp);

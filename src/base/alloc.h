@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heap memory of the pure parts: malloc and its like, which the simulator can have refused. Freed
+ * with free. */
+#ifndef BASE_ALLOC_H
+#define BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+void *base_malloc(size_t size);
+void *base_calloc(size_t count, size_t size);
+void *base_realloc(void *memory, size_t size);
+
+/* Asked before each allocation whether to refuse it; NULL: never. Set while no other thread
+ * allocates. */
+typedef bool (*base_alloc_hook)(void *self);
+void base_alloc_set_hook(base_alloc_hook hook, void *self);
+
+#endif
