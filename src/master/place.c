@@ -1,33 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which segment a new replica goes to: by chance in proportion to capacity; a full one spills to
- * the freest. */
+ * the freest. One in doubt gets nothing while there is another. */
 #include "master/state.h"
 
-static bool usable(const struct master_segment *segment, struct master_extent *const *taken,
-                   uint32_t count)
+struct choice {
+    struct master_extent *const *taken; /* other replicas: each goes to a segment of its own */
+    uint32_t count;
+    bool doubtful_too; /* there is no other */
+};
+
+/* A writer gave up there and the owner has not been heard of since: it may be dead or cut off. */
+static bool is_doubtful(const struct master_segment *segment)
 {
-    if (segment->state != SEGMENT_OPEN || segment->unmount_pending)
+    return segment->failed_at != 0 && segment->owner != NULL &&
+           segment->owner->last_seen <= segment->failed_at;
+}
+
+static bool usable(const struct master_segment *segment, const struct choice *choice)
+{
+    if (segment->state != SEGMENT_OPEN || segment->unmount_pending ||
+        (!choice->doubtful_too && is_doubtful(segment)))
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (taken[i]->segment == segment)
+    for (uint32_t i = 0; i < choice->count; i++)
+        if (choice->taken[i]->segment == segment)
             return false;
     return true;
 }
 
-static struct master_segment *pick(struct master_core *core, struct master_extent *const *taken,
-                                   uint32_t count)
+static uint64_t usable_bytes(const struct master_core *core, const struct choice *choice)
 {
     uint64_t total = 0;
     BASE_LIST_FOREACH(node, &core->segments)
     {
-        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        total += usable(segment, taken, count) ? segment->size : 0;
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        total += usable(segment, choice) ? segment->size : 0;
+    }
+    return total;
+}
+
+static struct master_segment *pick(struct master_core *core, struct choice *choice)
+{
+    uint64_t total = usable_bytes(core, choice);
+    if (total == 0) {
+        choice->doubtful_too = true;
+        total = usable_bytes(core, choice);
     }
     uint64_t at = total == 0 ? 0 : master_random(core) % total;
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (!usable(segment, taken, count))
+        if (!usable(segment, choice))
             continue;
         if (at < segment->size)
             return segment;
@@ -37,13 +59,13 @@ static struct master_segment *pick(struct master_core *core, struct master_exten
 }
 
 static struct master_segment *freest(struct master_core *core, uint64_t size,
-                                     struct master_extent *const *taken, uint32_t count)
+                                     const struct choice *choice)
 {
     struct master_segment *best = NULL;
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (!usable(segment, taken, count) || master_alloc_largest(segment->alloc) < size)
+        if (!usable(segment, choice) || master_alloc_largest(segment->alloc) < size)
             continue;
         if (best == NULL ||
             master_alloc_free_bytes(segment->alloc) > master_alloc_free_bytes(best->alloc))
@@ -62,7 +84,8 @@ static struct master_extent *take(struct master_segment *segment, uint64_t size)
 struct master_extent *master_place(struct master_core *core, uint64_t size,
                                    struct master_extent *const *taken, uint32_t count)
 {
-    struct master_segment *first = pick(core, taken, count);
+    struct choice choice = {taken, count, false};
+    struct master_segment *first = pick(core, &choice);
     if (first == NULL)
         return NULL;
     struct master_extent *extent = take(first, size);
@@ -72,7 +95,7 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
      * nothing more is given up: the client asks again. In a third of the cases the spill alone is
      * to do, so that a segment that was filled by others is not emptied for them. */
     bool spill_only = master_random(core) % 3 == 0;
-    struct master_segment *spill = freest(core, size, taken, count);
+    struct master_segment *spill = freest(core, size, &choice);
     if (size <= master_alloc_capacity(first->alloc) && (!spill_only || spill == NULL) &&
         first->ack_bytes < size) {
         (void)master_evict(core, first, size - first->ack_bytes, core->config.step);

@@ -316,6 +316,8 @@ static enum yolk_status revoke_one(struct master_core *core, struct master_put *
     if (put->state == PUT_COMMITTED)
         return YOLK_ERR_EXISTS;
     core->stats.put_revokes += put->state != PUT_REVOKED;
+    for (uint32_t i = 0; i < put->extent_count; i++)
+        put->extents[i]->segment->failed_at = core->now;
     master_put_cancel(core, put);
     put->state = PUT_REVOKED;
     return YOLK_OK;

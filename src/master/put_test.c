@@ -105,6 +105,47 @@ static void one_writer_may_not_hold_everything(void **state)
     assert_int_equal(kit_put(&kit, 1, owner, 1, "b", 64, NULL).status, YOLK_OK);
 }
 
+/* A transfer failed: where it was to go gets nothing before its owner is heard of again, unless
+ * there is no other segment. */
+static void a_failed_put_goes_elsewhere(void **state)
+{
+    (void)state;
+    struct wire_replica at;
+    uint64_t other = kit_open(&kit, 3, 1);
+    uint64_t own = kit_mount(&kit, 3, other, 4096);
+    kit_ack(&kit);
+    do {
+        uint64_t op = ++kit.op;
+        assert_int_equal(kit_put(&kit, 2, writer, op, "a", 64, &at).status, YOLK_OK);
+        assert_int_equal(kit_keys_call(&kit, 2, writer, op, WIRE_PUT_REVOKE, "a"), YOLK_OK);
+        kit.now++;
+        assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
+    } while (at.segment != own);
+    for (int i = 0; i < 30; i++) {
+        uint64_t op = ++kit.op;
+        assert_int_equal(kit_put(&kit, 2, writer, op, "b", 64, &at).status, YOLK_OK);
+        assert_int_not_equal(at.segment, own);
+        assert_int_equal(kit_keys_call(&kit, 2, writer, op, WIRE_PUT_END, "b"), YOLK_OK);
+        assert_int_equal(kit_force_remove(&kit, 2, writer, "b"), YOLK_OK);
+        kit_ack(&kit);
+    }
+    kit.now++;
+    assert_int_equal(kit_beat(&kit, 3, other, 0), YOLK_OK);
+    int back = 0;
+    for (int i = 0; i < 60 && !back; i++) {
+        uint64_t op = ++kit.op;
+        assert_int_equal(kit_put(&kit, 2, writer, op, "c", 64, &at).status, YOLK_OK);
+        back = at.segment == own;
+        assert_int_equal(kit_keys_call(&kit, 2, writer, op, WIRE_PUT_END, "c"), YOLK_OK);
+        assert_int_equal(kit_force_remove(&kit, 2, writer, "c"), YOLK_OK);
+        kit_ack(&kit);
+    }
+    assert_true(back);
+    assert_int_equal(kit_put(&kit, 2, writer, 900, "a", 64, &at).status, YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 900, WIRE_PUT_REVOKE, "a"), YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, writer, 901, "a", 64, &at).status, YOLK_OK);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -112,6 +153,7 @@ int main(void)
         TEST(appears_at_its_end_only),      TEST(a_repeated_start_gets_the_same_place),
         TEST(empty_values_need_no_space),   TEST(a_timeout_frees_the_key_but_not_the_space),
         TEST(the_floor_ends_what_is_below), TEST(one_writer_may_not_hold_everything),
+        TEST(a_failed_put_goes_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

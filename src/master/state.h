@@ -174,6 +174,7 @@ struct master_segment {
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
     uint64_t put_count; /* replicas ever placed here */
+    uint64_t failed_at; /* a writer gave up a put here (REVOKE); 0: never */
     struct base_list queue; /* facts to send */
     struct base_list freed; /* freed facts sent, by seq */
     struct base_list batches;
