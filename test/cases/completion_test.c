@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "cluster.h"
+#include "transport/fault/fault.h"
 #include "transport/loop/loop.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -42,7 +43,9 @@ struct slot {
 
 struct race {
     struct yolk_engine *provider;
-    struct yolk_engine *consumer; /* of loop: the provider */
+    struct yolk_engine *consumer;
+    struct fault_options faults;
+    struct yolk_transport_ops fault_ops;
     struct yolk_memory memory;
     struct yolk_served *served;
     enum poller poller;
@@ -106,7 +109,7 @@ static void *hash_when_complete(void *argument)
     return NULL;
 }
 
-static struct yolk_engine *make_engine(const struct yolk_transport_ops *ops)
+static struct yolk_engine *make_engine(const struct yolk_transport_ops *ops, const void *wrapped)
 {
     struct yolk_engine_options options;
     struct yolk_engine *engine = NULL;
@@ -114,18 +117,32 @@ static struct yolk_engine *make_engine(const struct yolk_transport_ops *ops)
     options.transports = &ops;
     options.transport_count = 1;
     options.slice_bytes_max = 1024; /* a task is several slices: complete means all of them */
+    options.transport.wrapped = wrapped;
+    options.attempts_max = 1000; /* disturbances are not to end a task */
+    options.breaker_failures = 1000000;
+    options.window_slices = 1; /* so that some are left after the submit */
     enum yolk_status status = yolk_engine_create(&options, &engine);
     if (status != YOLK_OK)
         fail_msg("engine: %s", yolk_last_error());
     return engine;
 }
 
-static struct race *race_open(const struct yolk_transport_ops *ops, int same_engine)
+static struct race *race_open(const struct yolk_transport_ops *ops, int disturbed)
 {
     struct race *race = calloc(1, sizeof *race);
     assert_non_null(race);
-    race->provider = make_engine(ops);
-    race->consumer = same_engine ? race->provider : make_engine(ops);
+    race->provider = make_engine(ops, NULL);
+    race->faults = (struct fault_options){.inner = ops,
+                                          .seed = 12,
+                                          .delay_permille = 200,
+                                          .delay_polls_max = 4,
+                                          .reorder_permille = 200,
+                                          .duplicate_permille = 100,
+                                          .again_permille = 20,
+                                          .short_permille = 50};
+    transport_fault_make(&race->faults, &race->fault_ops);
+    race->consumer =
+        disturbed ? make_engine(&race->fault_ops, &race->faults) : make_engine(ops, NULL);
     assert_int_equal(yolk_engine_memory_alloc(race->provider, SIZE, &race->memory), YOLK_OK);
     const struct yolk_serve_options serve = {.struct_size = sizeof serve,
                                              .memory = race->memory.pointer,
@@ -143,8 +160,7 @@ static struct race *race_open(const struct yolk_transport_ops *ops, int same_eng
 
 static void race_close(struct race *race)
 {
-    if (race->consumer != race->provider)
-        assert_int_equal(yolk_engine_destroy(race->consumer), YOLK_OK);
+    assert_int_equal(yolk_engine_destroy(race->consumer), YOLK_OK);
     yolk_engine_unserve(race->provider, race->served);
     yolk_engine_memory_free(race->provider, &race->memory);
     assert_int_equal(yolk_engine_destroy(race->provider), YOLK_OK);
@@ -210,9 +226,9 @@ static void run_turn(struct race *race, uint64_t turn)
     assert_int_equal(yolk_engine_batch_free(race->consumer, race->batch), YOLK_OK);
 }
 
-static void run_race(const struct yolk_transport_ops *ops, int same_engine, enum poller poller)
+static void run_race(const struct yolk_transport_ops *ops, enum poller poller, int disturbed)
 {
-    struct race *race = race_open(ops, same_engine);
+    struct race *race = race_open(ops, disturbed);
     pthread_t thread;
     race->poller = poller;
     race->turns = rounds(20000, 1000000) / SLOTS + 1;
@@ -225,25 +241,30 @@ static void run_race(const struct yolk_transport_ops *ops, int same_engine, enum
     race_close(race);
 }
 
+static void run_races(const struct yolk_transport_ops *ops)
+{
+    for (int disturbed = 0; disturbed < 2; disturbed++) {
+        run_race(ops, POLLED_BY_MOVER, disturbed);
+        run_race(ops, POLLED_BY_HASHER, disturbed);
+    }
+}
+
 static void c12_loop(void **state)
 {
     (void)state;
-    run_race(transport_loop_ops(), 1, POLLED_BY_MOVER);
-    run_race(transport_loop_ops(), 1, POLLED_BY_HASHER);
+    run_races(transport_loop_ops());
 }
 
 static void c12_shm(void **state)
 {
     (void)state;
-    run_race(transport_shm_ops(), 0, POLLED_BY_MOVER);
-    run_race(transport_shm_ops(), 0, POLLED_BY_HASHER);
+    run_races(transport_shm_ops());
 }
 
 static void c12_tcp(void **state)
 {
     (void)state;
-    run_race(transport_tcp_ops(), 0, POLLED_BY_MOVER);
-    run_race(transport_tcp_ops(), 0, POLLED_BY_HASHER);
+    run_races(transport_tcp_ops());
 }
 
 static void miss(struct yolk_store *store, void *data, size_t size, uint64_t count)
