@@ -219,11 +219,13 @@ static void drive_remove(struct sim *sim, int peer, int index)
         .keys = wire_view_buf(&keys),
         .force = (uint32_t)sim_world_below(&sim->world, 2)};
     failed |= wire_encode(WIRE_REMOVE, &message, &body);
-    assert(failed == 0);
-    send(sim, peer, index, WIRE_REMOVE, body.data, body.size, slot->deadline_ns);
+    if (failed != 0)
+        slot->done = 1; /* memory was refused: the call fails */
+    else
+        send(sim, peer, index, WIRE_REMOVE, body.data, body.size, slot->deadline_ns);
     base_buf_free(&keys);
     base_buf_free(&body);
-    tick_at(sim, peer, index, slot->reply_by_ns);
+    tick_at(sim, peer, index, failed != 0 ? sim->world.now_ns : slot->reply_by_ns);
 }
 
 void sim_slot_drive(struct sim *sim, int peer, int index)

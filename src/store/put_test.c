@@ -16,7 +16,7 @@ struct fixture {
     struct store_holds *holds;
     struct store_tuning tuning;
     struct store_item items[8];
-    char keys[8][8];
+    char keys[8][32];
     struct store_put *put;
     struct script script;
     struct store_action action;
