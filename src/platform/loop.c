@@ -661,7 +661,7 @@ void loop_listener_destroy(struct loop_listener *listener)
     bury_dead(listener->loop);
     event_free(listener->event);
     loop_timer_destroy(listener->resume);
-    net_close(listener->fd);
+    net_listener_close(listener->fd);
     free(listener);
 }
 

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -93,16 +94,26 @@ static int fail_address(int status, int errnum, const char *what, const struct n
     return base_fail(status, errnum, "cannot %s %s", what, text);
 }
 
-/* A Unix socket file that nobody listens on any more is left behind by a killed process. */
+/* A Unix socket file that nobody listens on any more is left behind by a killed process. Any other
+ * kind of file refuses a connection too, and is somebody's data. */
 static bool remove_stale_unix(const struct net_address *address)
 {
+    const char *path = ((const struct sockaddr_un *)&address->storage)->sun_path;
+    struct stat st;
     int fd;
+    if (lstat(path, &st) != 0 || !S_ISSOCK(st.st_mode)) {
+        errno = EADDRINUSE;
+        return false;
+    }
     if (new_socket(AF_UNIX, SOCK_NONBLOCK, &fd) != YOLK_OK)
         return false;
     int rc = connect(fd, (const struct sockaddr *)&address->storage, address->size);
     bool stale = rc != 0 && errno == ECONNREFUSED;
     close(fd);
-    return stale && unlink(((const struct sockaddr_un *)&address->storage)->sun_path) == 0;
+    if (stale && unlink(path) == 0)
+        return true;
+    errno = EADDRINUSE;
+    return false;
 }
 
 int net_listen(const struct net_address *address, int backlog, int *out, struct net_address *bound)
@@ -138,6 +149,14 @@ int net_listen(const struct net_address *address, int backlog, int *out, struct 
     }
     *out = fd;
     return YOLK_OK;
+}
+
+void net_listener_close(int fd)
+{
+    struct net_address address;
+    if (net_local_address(fd, &address) == YOLK_OK && net_address_is_unix(&address))
+        (void)unlink(((const struct sockaddr_un *)&address.storage)->sun_path);
+    net_close(fd);
 }
 
 /* A non-blocking connect of a Unix socket fails with EAGAIN when the backlog is full, and nothing

@@ -41,6 +41,8 @@ YOLK_MUST_USE int net_accept(int listener, uint64_t deadline_ns, int *fd, struct
 YOLK_MUST_USE int net_local_address(int fd, struct net_address *out);
 YOLK_MUST_USE int net_peer_address(int fd, struct net_address *out);
 void net_close(int fd); /* negative is ignored */
+/* The same for a listening socket; the file of a Unix socket goes too. */
+void net_listener_close(int fd);
 /* Wakes every thread that waits on it; they get YOLK_ERR_EOF or YOLK_ERR_LINK. */
 void net_shutdown(int fd);
 
