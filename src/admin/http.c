@@ -22,7 +22,8 @@ struct admin_http {
     struct loop_listener *listener;
     struct net_address address;
     uint64_t started_ns;
-    unsigned connections;
+    struct loop_stream *open[CONNECTIONS_MAX]; /* the oldest first */
+    unsigned open_count;
 };
 
 struct answer {
@@ -128,21 +129,46 @@ static enum loop_input on_input(void *self, struct loop_stream *stream, const ui
     return LOOP_WAIT;
 }
 
+static void forget(struct admin_http *http, const struct loop_stream *stream)
+{
+    unsigned i = 0;
+    while (i < http->open_count && http->open[i] != stream)
+        i++;
+    if (i == http->open_count)
+        return;
+    http->open_count--;
+    for (; i < http->open_count; i++)
+        http->open[i] = http->open[i + 1];
+}
+
 static void on_closed(void *self, struct loop_stream *stream, enum yolk_status reason)
 {
-    (void)stream, (void)reason;
-    struct admin_http *http = self;
-    http->connections--;
+    (void)reason;
+    forget(self, stream);
+}
+
+/* Whoever holds connections and asks nothing must not lock out a health check. */
+static bool make_room(struct admin_http *http)
+{
+    for (unsigned i = 0; i < http->open_count; i++) {
+        struct loop_stream *stream = http->open[i];
+        if (loop_stream_is_closing(stream))
+            continue;
+        forget(http, stream);
+        loop_stream_close(stream, YOLK_ERR_AGAIN, false);
+        return true;
+    }
+    return false;
 }
 
 static bool on_accept(void *self, struct loop_stream *stream, const struct net_address *peer,
                       struct loop_stream_options *options)
 {
-    (void)stream, (void)peer;
+    (void)peer;
     struct admin_http *http = self;
-    if (http->connections >= CONNECTIONS_MAX)
+    if (http->open_count == CONNECTIONS_MAX && !make_room(http))
         return false;
-    http->connections++;
+    http->open[http->open_count++] = stream;
     *options = (struct loop_stream_options){
         .callbacks = {.input = on_input, .closed = on_closed},
         .self = http,
