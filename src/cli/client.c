@@ -121,7 +121,14 @@ struct input {
 static int read_stream(int fd, const char *name, struct input *in)
 {
     size_t capacity = 0;
+    /* A stream must fit in memory, where it is kept until it is stored; realloc() promises more. */
+    const size_t limit = (size_t)(cli_machine_memory() / 4);
     for (;;) {
+        if (in->size > limit)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0,
+                             "%s has more than %zu MiB, a quarter of this machine's memory; give "
+                             "it as a file",
+                             name, limit >> 20);
         if (in->size == capacity) {
             capacity = capacity ? 2 * capacity : 64 * 1024;
             void *more = realloc(in->data, capacity);
@@ -178,6 +185,14 @@ static void free_input(struct input *in)
         free(in->data);
 }
 
+/* With the size: most often it is what was wrong. */
+static int put_failure(const struct client *client, const char *key, size_t size, int64_t result)
+{
+    int code = key_failure(client, key, result);
+    fprintf(stderr, "(the value has %zu bytes)\n", size);
+    return code;
+}
+
 int cli_put(int argc, char **argv)
 {
     struct client client;
@@ -195,7 +210,7 @@ int cli_put(int argc, char **argv)
             .key = key, .key_size = strlen(key), .slices = &slice, .slice_count = in.size > 0};
         enum yolk_status put = yolk_store_put(client.store, &kv, 1);
         if (put != YOLK_OK || kv.result < 0)
-            client.code = key_failure(&client, key, kv.result < 0 ? kv.result : put);
+            client.code = put_failure(&client, key, in.size, kv.result < 0 ? kv.result : put);
     }
     free_input(&in);
     return end(&client);

@@ -160,6 +160,12 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
     return yolk_store_open(&options, out);
 }
 
+uint64_t cli_machine_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+}
+
 void cli_print_key(const void *key, size_t size)
 {
     const unsigned char *bytes = key;

@@ -47,6 +47,8 @@ void cli_print_help(const struct cli_command *command);
 /* Opens a store as the settings say. With segment_size 0: a client. */
 enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
                                 struct yolk_store **out);
+/* Bytes of memory of this machine: more could be promised, but never filled. */
+uint64_t cli_machine_memory(void);
 /* Prints bytes of a key with everything that is not printable as \xNN. */
 void cli_print_key(const void *key, size_t size);
 

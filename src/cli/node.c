@@ -30,14 +30,6 @@ static struct cli_command command = {
     sizeof(extras) / sizeof(extras[0]),
 };
 
-/* More than the machine has could be promised, but never filled. */
-static bool fits_memory(uint64_t size, uint64_t *memory)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    *memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    return size <= *memory;
-}
-
 static void second_signal(int number)
 {
     static const char text[] = "yolk node: second signal, not waiting for readers\n";
@@ -123,7 +115,7 @@ static int serve(const struct base_config *config, uint64_t size)
 int cli_node(int argc, char **argv)
 {
     struct base_config config;
-    uint64_t memory;
+    uint64_t memory = cli_machine_memory();
     char text[32];
     int code;
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
@@ -140,7 +132,7 @@ int cli_node(int argc, char **argv)
     else if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
                                          "reach; start one with yolk master");
-    else if (!fits_memory(size, &memory))
+    else if (size > memory)
         code = cli_usage_error(&command, "--dram %s: this machine has %llu MiB of memory",
                                base_format_size(size, text, sizeof(text)),
                                (unsigned long long)(memory / MIB));

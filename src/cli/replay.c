@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/replay.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +12,9 @@
 
 #include <yolk/store.h>
 
+#include "base/limits.h"
 #include "base/units.h"
+#include "cli/common.h"
 #include "cli/synthetic.h"
 
 static const char usage[] =
@@ -215,31 +219,56 @@ static int set_option(struct parsed *parsed, int option, const char *text)
     }
 }
 
-/* What contradicts or is missing, or NULL. */
-static const char *find_conflict(struct parsed *parsed)
+/* What is wrong with the sizes, written to `out`, or NULL. */
+static const char *find_bad_size(const struct replay_options *options, char *out, size_t out_size)
+{
+    uint64_t share = options->dram / options->nodes, memory = cli_machine_memory();
+    char dram[32], block[32], text[32];
+    base_format_size(options->dram, dram, sizeof dram);
+    base_format_size(options->block_size, block, sizeof block);
+    if (options->block_size == 0 || options->block_size > GIB)
+        snprintf(out, out_size, "--block-size %s: must be from 1 to 1GiB", block);
+    else if (share < options->block_size)
+        snprintf(out, out_size, "--dram %s: is less than one block of %s for each of %zu nodes",
+                 dram, block, options->nodes);
+    else if (options->mode == REPLAY_MASTER)
+        return NULL; /* that cluster has the memory it has */
+    else if (options->mode == REPLAY_PROCESSES && share < MIB)
+        snprintf(out, out_size, "--dram %s: is less than 1MiB for each of %zu nodes", dram,
+                 options->nodes);
+    else if (options->dram > memory)
+        snprintf(out, out_size, "--dram %s: this machine has %s of memory", dram,
+                 base_format_size(memory >> 20 << 20, text, sizeof text));
+    else
+        return NULL;
+    return out;
+}
+
+/* What contradicts or is missing, or NULL; `out` is room for a text. */
+static const char *find_conflict(struct parsed *parsed, char *out, size_t out_size)
 {
     struct replay_options *options = &parsed->options;
     if ((options->trace_path != NULL) == parsed->synthetic)
         return "give one of --trace FILE and --synthetic";
     if (parsed->embedded + parsed->processes + (options->master != NULL) > 1)
         return "give one of --embedded, --processes and --master ADDR";
+    options->mode = parsed->processes ? REPLAY_PROCESSES
+                    : options->master ? REPLAY_MASTER
+                                      : REPLAY_EMBEDDED;
     if (options->respawn && !parsed->processes)
         return "--respawn needs --processes";
     if ((options->master_flag_count || options->node_flag_count) && !parsed->processes)
         return "--master-flag and --node-flag need --processes";
+    if (options->secret_file && options->mode == REPLAY_EMBEDDED)
+        return "--secret-file needs --processes or --master ADDR";
     if (strcmp(options->transport, "auto") != 0 && strcmp(options->transport, "shm") != 0 &&
-        strcmp(options->transport, "tcp") != 0)
-        return "--transport must be auto, shm or tcp";
-    if (options->block_size == 0 || options->block_size > (uint64_t)1 << 30)
-        return "--block-size must be from 1 to 1GiB";
-    if (options->dram / options->nodes < options->block_size)
-        return "--dram is less than one block a node";
+        strcmp(options->transport, "tcp") != 0) {
+        snprintf(out, out_size, "--transport %.100s: must be auto, shm or tcp", options->transport);
+        return out;
+    }
     if (options->timeout_ms < options->put_wait_ms)
         options->timeout_ms = options->put_wait_ms;
-    options->mode = parsed->processes ? REPLAY_PROCESSES
-                    : options->master ? REPLAY_MASTER
-                                      : REPLAY_EMBEDDED;
-    return NULL;
+    return find_bad_size(options, out, out_size);
 }
 
 void replay_default_options(struct replay_options *options)
@@ -271,6 +300,19 @@ static int load_trace(const struct replay_options *options, struct trace *trace)
         return 0;
     fprintf(stderr, "yolk replay: %s\n", error);
     return -1;
+}
+
+/* Better said now than when hours of a replay are lost. */
+static int check_json_path(const char *path)
+{
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (path && fd < 0) {
+        fprintf(stderr, "yolk replay: --json: cannot write %s: %s\n", path, strerror(errno));
+        return -1;
+    }
+    if (fd >= 0)
+        close(fd);
+    return 0;
 }
 
 static void name_workers(const struct replay_options *options, struct replay_worker *workers,
@@ -306,8 +348,15 @@ static int conclude(const struct replay_options *options, const struct trace *tr
     if (result)
         fprintf(stderr, "yolk replay: ended after %" PRIu64 " of %zu requests\n", totals->requests,
                 trace->count);
-    if (totals->requests)
-        replay_report(options, trace, totals);
+    if (totals->requests) {
+        /* Plain LRU beside it gets the same requests, not those that were never reached. */
+        struct trace part = *trace;
+        if (result && totals->requests < trace->count) {
+            part.count = totals->requests;
+            part.id_count = trace->requests[part.count].first;
+        }
+        replay_report(options, &part, totals);
+    }
     if (options->json_path && replay_write_json(options, totals))
         result = -1;
     /* While processes are killed on purpose, operations fail; a wrong byte is never in order. */
@@ -394,7 +443,7 @@ int replay_run(struct replay_options *options, struct replay_totals *totals)
         return 1;
     struct replay_worker *workers = calloc(REPLAY_WORKERS_MAX, sizeof *workers);
     int result = -1;
-    if (workers)
+    if (workers && !check_json_path(options->json_path))
         result = options->mode == REPLAY_PROCESSES ? run_processes(options, &trace, workers, totals)
                                                    : run_threads(options, &trace, workers, totals);
     free(workers);
@@ -420,8 +469,12 @@ int cli_replay(int argc, char **argv)
             return 2;
         }
     }
-    const char *conflict =
-        optind < argc ? "takes no argument without a flag" : find_conflict(&parsed);
+    char text[256];
+    const char *conflict = text;
+    if (optind < argc)
+        snprintf(text, sizeof text, "\"%.100s\": no argument is expected", argv[optind]);
+    else
+        conflict = find_conflict(&parsed, text, sizeof text);
     if (conflict) {
         fprintf(stderr, "yolk replay: %s; see yolk replay --help\n", conflict);
         return 2;

@@ -89,15 +89,33 @@ static int is_blank(const char *text, size_t length)
     return 1;
 }
 
+/* The next line without its end, cut behind the limit; -1 at the end of the file. An endless line
+ * must not fill the memory, which getline() would let it. */
+static ssize_t read_line(FILE *file, char *line, size_t limit)
+{
+    size_t length = 0;
+    int c;
+    while ((c = getc_unlocked(file)) != EOF && c != '\n') {
+        line[length++] = (char)c;
+        if (length > limit)
+            return (ssize_t)length;
+    }
+    return c == EOF && length == 0 ? -1 : (ssize_t)length;
+}
+
 static int load_stream(struct trace *trace, FILE *file, const char *path, size_t max_requests,
                        char *error, size_t error_size)
 {
-    char *line = NULL;
-    size_t capacity = 0, number = 0;
+    char *line = malloc(TRACE_LINE_MAX + 1);
+    size_t number = 0;
     int result = 0;
     ssize_t length;
+    if (!line) {
+        snprintf(error, error_size, "%s: no memory for a line", path);
+        return -1;
+    }
     while (!result && (!max_requests || trace->count < max_requests) &&
-           (length = getline(&line, &capacity, file)) >= 0) {
+           (length = read_line(file, line, TRACE_LINE_MAX)) >= 0) {
         char detail[200];
         number++;
         if (is_blank(line, (size_t)length))

@@ -75,6 +75,15 @@ static void test_names_the_bad_line(void **state)
     }
 }
 
+static void test_refuses_an_endless_line(void **state)
+{
+    (void)state;
+    struct trace trace = {0};
+    char error[256] = "";
+    assert_int_equal(trace_load(&trace, "/dev/zero", 0, error, sizeof error), -1);
+    assert_non_null(strstr(error, "/dev/zero:1: line is longer than 4 MiB"));
+}
+
 static void test_refuses_an_absent_or_empty_file(void **state)
 {
     (void)state;
@@ -92,6 +101,7 @@ int main(void)
         cmocka_unit_test(test_reads_requests),
         cmocka_unit_test(test_stops_at_the_wanted_count),
         cmocka_unit_test(test_names_the_bad_line),
+        cmocka_unit_test(test_refuses_an_endless_line),
         cmocka_unit_test(test_refuses_an_absent_or_empty_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

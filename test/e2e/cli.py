@@ -119,8 +119,26 @@ def _(c):
     c.node(path)
     wanted(c, 0, "put", "--master", path, "k", stdin=b"v")
     check_equal(wanted(c, 0, "get", "--master", path, "k")[0], b"v")
+    refused(c, "master", "--listen", path, "--admin-port", "0", code=1, says=[path, "in use"])
     process.terminate()
     check_equal(process.wait(), 0)
+    check(not os.path.exists(path[5:]), "the socket is left behind")
+
+
+@test("cli.unix_socket_at_a_file")
+def _(c):
+    """A file that is no socket is never taken for a left-over one."""
+    path = c.write("precious", b"data")
+    refused(c, "master", "--listen", "unix:" + path, "--admin-port", "0", code=1,
+            says=[path, "in use"])
+    with open(path, "rb") as f:
+        check_equal(f.read(), b"data")
+    # The socket of a killed master is taken over.
+    path = "unix:" + c.path("left.sock")
+    for _ in range(2):
+        process = c.yolk("master", "--listen", path, "--admin-port", "0")
+        process.wait_line(r"^yolk master ready")
+        process.kill()
 
 
 @test("cli.strange_keys")
@@ -146,7 +164,7 @@ def _(c):
     with open(path, "wb") as f:
         f.truncate(5 << 30)  # sparse
     refused(c, "put", "--master", address, "--put-wait", "100ms", "huge", path, code=1,
-            says=["huge"])
+            says=["huge", str(5 << 30)])
     wanted(c, 0, "put", "--master", address, "small", stdin=b"still serving")
     check_equal(wanted(c, 0, "get", "--master", address, "small")[0], b"still serving")
 
@@ -178,6 +196,45 @@ def _(c):
     refused(c, "put", "--put-wait", "5s", "--timeout", "1s", "k", c.write("f", b"x"), code=1,
             says=["put_wait", "timeout"])
     refused(c, "put", "key", "/nowhere/file", code=1, says=["/nowhere/file"])
+
+
+@test("cli.replay_wrong_usage")
+def _(c):
+    replay = ("replay", "--synthetic", "--requests", "5")
+    refused(c, *replay, "extra", says=["extra"])
+    refused(c, *replay, "--transport", "pigeon", says=["--transport", "pigeon", "shm"])
+    refused(c, *replay, "--block-size", "2GiB", says=["--block-size", "2GiB", "1GiB"])
+    refused(c, *replay, "--block-size", "0", says=["--block-size 0", "1GiB"])
+    refused(c, *replay, "--dram", "100KiB", says=["--dram", "100KiB", "64KiB", "2 nodes"])
+    for mode in ("--embedded", "--processes"):
+        refused(c, *replay, mode, "--dram", "60TiB", says=["--dram", "60TiB", "memory"])
+    refused(c, *replay, "--processes", "--dram", "1MiB", says=["--dram", "1MiB", "2 nodes"])
+    refused(c, *replay, "--secret-file", "/nowhere", says=["--secret-file", "--processes"])
+    # An unwritable result is said before the replay, not after it.
+    out, err = wanted(c, 1, *replay, "--json", "/nowhere/out.json")
+    check_equal(out, b"")
+    check_in("/nowhere/out.json", err)
+    refused(c, "replay", "--trace", "/dev/zero", code=1, says=["/dev/zero:1", "4 MiB"])
+
+
+@test("cli.replay_stopped_by_a_signal")
+def _(c):
+    """Its processes end in order and leave no folder of a socket behind."""
+    runtime = c.path("run")
+    os.mkdir(runtime, 0o700)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        replay = c.start(yolk_path(), "replay", "--synthetic", "--requests", "100000",
+                         "--dram", "64MiB", "--processes", env={"XDG_RUNTIME_DIR": runtime})
+        pids = []
+        for role in ("master", "node-0", "node-1", "reader-0", "writer-0"):
+            pids.append(int(replay.wait_line(rf"^process {role} pid (\d+)").group(1)))
+        check_equal(len(os.listdir(runtime)), 2, "folders of running nodes")
+        replay.signal(number)
+        check_equal(replay.wait(), 1, "exit code")
+        check_in("stopped by a signal", replay.output())
+        check_equal(os.listdir(runtime), [], "left behind")
+        for pid in pids:
+            check(not os.path.exists(f"/proc/{pid}/fd/0"), f"process {pid} is left")
 
 
 @test("cli.no_master")
@@ -307,6 +364,17 @@ def _(c):
     with socket.create_connection(("127.0.0.1", master.admin_port), timeout=10) as s:
         s.sendall(b"GET /" + b"a" * 9000)
         check_in(b"431", s.recv(4096))
+
+
+@test("cli.admin_port_held_by_idle_connections")
+def _(c):
+    master, _ = c.master()
+    where = ("127.0.0.1", master.admin_port)
+    held = [socket.create_connection(where, timeout=10) for _ in range(200)]
+    code, text = http(f"127.0.0.1:{master.admin_port}", "/health")
+    check_equal((code, json.loads(text)["status"]), (200, "ok"))
+    for s in held:
+        s.close()
 
 
 @test("cli.sigterm")
