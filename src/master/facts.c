@@ -44,8 +44,10 @@ void master_fact_session_to(struct master_segment *segment, uint64_t session, ui
     if (segment->session_fact_count == segment->session_fact_room) {
         uint32_t room = segment->session_fact_room ? segment->session_fact_room * 2 : 16;
         void *grown = base_realloc(segment->session_facts, room * sizeof *segment->session_facts);
-        if (grown == NULL)
-            return; /* the owner also knows who is connected to it */
+        if (grown == NULL) {
+            segment->sessions_untold = true;
+            return;
+        }
         segment->session_facts = grown;
         segment->session_fact_room = room;
     }
@@ -60,6 +62,26 @@ void master_fact_session(struct master_core *core, uint64_t session, uint8_t kin
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != NULL)
             master_fact_session_to(segment, session, kind);
+    }
+}
+
+/* A later master waits for the sessions the owner names. So the owner must know of a session before
+ * that is given space: or a stopped writer would be forgotten, and its extent reused under it. */
+bool master_segment_knows_sessions(const struct master_segment *segment)
+{
+    struct base_list *first = base_list_first(&segment->batches);
+    return !segment->sessions_untold && segment->session_fact_count == 0 &&
+           (first == NULL ||
+            BASE_CONTAINER(first, struct master_batch, link)->seq > segment->session_seq);
+}
+
+static void tell_all_sessions(struct master_core *core, struct master_segment *segment)
+{
+    segment->sessions_untold = false;
+    BASE_LIST_FOREACH(node, &core->sessions)
+    {
+        const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
+        master_fact_session_to(segment, session->id, WIRE_FACT_SESSION_OPEN);
     }
 }
 
@@ -141,6 +163,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
         return false;
     base_buf_clear(&core->list[1]);
     base_buf_clear(&core->out);
+    bool of_sessions = segment->session_fact_count > 0;
     uint32_t count = collect(core, segment, keys);
     struct wire_facts msg = {.segment = segment->id, .seq = segment->seq + 1};
     bool ok = wire_keys_build_by(&core->list[1], count, fact_key, keys) == YOLK_OK;
@@ -151,9 +174,12 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     struct master_batch *batch = ok ? base_malloc(sizeof *batch + core->out.size) : NULL;
     if (batch == NULL) {
         take_back(segment);
+        segment->sessions_untold |= of_sessions;
         return false;
     }
     segment->seq++;
+    if (of_sessions)
+        segment->session_seq = segment->seq;
     batch->seq = segment->seq;
     batch->sent_at = core->now;
     batch->size = core->out.size;
@@ -168,6 +194,8 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
 
 void master_facts_push(struct master_core *core, struct master_segment *segment)
 {
+    if (segment->sessions_untold)
+        tell_all_sessions(core, segment);
     while (core->sink != NULL && segment->owner != NULL && segment->owner->connected &&
            segment->batch_count < core->config.fact_window &&
            (segment->session_fact_count > 0 || !base_list_empty(&segment->queue)))
@@ -193,6 +221,8 @@ void master_facts_restart(struct master_segment *segment)
     drop_batches(segment, UINT64_MAX);
     segment->seq = 0;
     segment->session_fact_count = 0;
+    segment->session_seq = 0;
+    segment->sessions_untold = false;
     /* Freed ones without an answer are told again, before anything newer. */
     while (!base_list_empty(&segment->freed)) {
         struct base_list *node = segment->freed.prev;

@@ -152,6 +152,8 @@ static void facts_rebuild_the_index(void **state)
     assert_int_equal(wire_encode(WIRE_SEGMENT_MOUNT, &mount, &out), YOLK_OK);
     struct wire_header header = {WIRE_SEGMENT_MOUNT, (uint32_t)out.size, 1};
     assert_int_equal(master_core_input(kit.core, kit.now, 1, &header, out.data, &sink), YOLK_OK);
+    kit_tick(&kit, 1);
+    kit_ack(&kit); /* the owner knows of the session */
     for (uint64_t op = 1; op <= 20; op++) {
         char name[16];
         (void)snprintf(name, sizeof name, "k%u", (unsigned)op);

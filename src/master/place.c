@@ -19,7 +19,7 @@ static bool is_doubtful(const struct master_segment *segment)
 static bool usable(const struct master_segment *segment, const struct choice *choice)
 {
     if (segment->state != SEGMENT_OPEN || segment->unmount_pending ||
-        (!choice->doubtful_too && is_doubtful(segment)))
+        !master_segment_knows_sessions(segment) || (!choice->doubtful_too && is_doubtful(segment)))
         return false;
     for (uint32_t i = 0; i < choice->count; i++)
         if (choice->taken[i]->segment == segment)

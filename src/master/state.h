@@ -173,8 +173,8 @@ struct master_segment {
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
-    uint64_t put_count; /* replicas ever placed here */
-    uint64_t failed_at; /* a writer gave up a put here (REVOKE); 0: never */
+    uint64_t put_count;     /* replicas ever placed here */
+    uint64_t failed_at;     /* a writer gave up a put here (REVOKE); 0: never */
     struct base_list queue; /* facts to send */
     struct base_list freed; /* freed facts sent, by seq */
     struct base_list batches;
@@ -185,6 +185,8 @@ struct master_segment {
         uint64_t session;
     } * session_facts;
     uint32_t session_fact_count, session_fact_room;
+    uint64_t session_seq; /* of the last batch with a word on sessions */
+    bool sessions_untold; /* memory ran out for one: all are told anew */
     struct base_list fences;
     struct master_wait *waits;
     uint32_t wait_count;
@@ -299,6 +301,7 @@ void master_emit_committed(struct master_core *core, const struct master_object 
 /* facts.c: pushes to the owners */
 void master_fact_placed(struct master_extent *extent);
 void master_fact_session_to(struct master_segment *segment, uint64_t session, uint8_t kind);
+bool master_segment_knows_sessions(const struct master_segment *segment);
 void master_facts_dirty(struct master_segment *segment);
 void master_facts_flush(struct master_core *core);
 void master_fact_session(struct master_core *core, uint64_t session, uint8_t kind);

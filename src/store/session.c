@@ -407,6 +407,8 @@ void store_session_connected(struct store_session *session, uint64_t now_ns,
         session->state = STATE_RESUMING;
         send_heartbeat(session, now_ns);
         await(session, now_ns, session->heartbeat_id);
+        if (session->heartbeat_id == 0) /* no memory for it */
+            go_idle(session, now_ns);
         return;
     }
     session->restarted = session->has_instance && memcmp(session->instance, instance, 16) != 0;
