@@ -130,7 +130,8 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store 
                                                               struct yolk_buffer *out);
 YOLK_API void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer);
 
-/* The master's figures and this client's, as "name value" lines. *text is the caller's: free(). */
+/* The master's figures and this client's, as "name value" lines; what there is of each segment is
+ * named like segment_puts{segment="ID"}. *text is the caller's: free(). */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_stat(struct yolk_store *store, char **text);
 
 /* Has the master count everything anew and compare: *differences is 0 if its books are right. */
