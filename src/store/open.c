@@ -200,6 +200,20 @@ static int make_engine(struct yolk_store *store)
     return yolk_engine_create(&options, &store->engine);
 }
 
+/* A segment that only this process reaches would be given space of others, whose puts then fail. */
+static int check_reachable(const struct yolk_store *store)
+{
+    const char *endpoints = yolk_served_endpoints(store->served);
+    if (is_embedded(&store->options) || strncmp(endpoints, "loop=", 5) != 0 ||
+        strchr(endpoints, ';') != NULL)
+        return YOLK_OK;
+    char why[512];
+    (void)snprintf(why, sizeof(why), "%s", yolk_last_error());
+    return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                     "no transport serves the segment to other processes, only loop does%s%s",
+                     why[0] != '\0' ? ": " : "", why);
+}
+
 static int make_segment(struct yolk_store *store)
 {
     struct random random = random_real();
@@ -233,7 +247,8 @@ static int make_segment(struct yolk_store *store)
         .require_tickets = 1,
     };
     memcpy(serve.ticket_key, store->ticket_key, sizeof(serve.ticket_key));
-    return yolk_engine_serve(store->engine, &serve, &store->served);
+    status = yolk_engine_serve(store->engine, &serve, &store->served);
+    return status == YOLK_OK ? check_reachable(store) : status;
 }
 
 static int make_parts(struct yolk_store *store, uint64_t deadline_ns)

@@ -237,6 +237,16 @@ def _(c):
             check(not os.path.exists(f"/proc/{pid}/fd/0"), f"process {pid} is left")
 
 
+@test("cli.node_that_nobody_reaches")
+def _(c):
+    """It would take keys that no client can then write or read."""
+    master, address = c.master()
+    refused(c, "node", "--master", address, "--dram", "16MiB", "--transport", "loop", code=1,
+            says=["no transport", "other processes"])
+    health = json.loads(http(f"127.0.0.1:{master.admin_port}", "/health")[1])
+    check_equal(health["segments"], 0)
+
+
 @test("cli.no_master")
 def _(c):
     port = free_port()
