@@ -56,7 +56,10 @@ static const char *hint(int status)
     case YOLK_ERR_BUFFER_SMALL:
         return ": the value is larger than the memory given";
     case YOLK_ERR_INVALID:
-        return ": keys have 1 to 4096 bytes, slices must not be NULL";
+        return ": keys have 1 to 4096 bytes, slices are not NULL, and their sizes add up in 64 "
+               "bits";
+    case YOLK_ERR_TOO_LARGE:
+        return ": a value has at most 1 TiB";
     default:
         return "";
     }
