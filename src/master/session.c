@@ -426,8 +426,11 @@ void master_session_fenced(struct master_core *core, struct master_session *sess
 
 void master_session_reap(struct master_core *core, struct master_session *session)
 {
-    if (session->zombie && session->op_count == 0)
-        session_free(core, session);
+    if (!session->zombie || session->op_count > 0)
+        return;
+    /* Only now: until its writers are fenced, a later master has to hear of it from the owners. */
+    master_fact_session(core, session->id, WIRE_FACT_SESSION_GONE);
+    session_free(core, session);
 }
 
 /* Its segments have no owner any more. */
@@ -471,7 +474,6 @@ void master_session_expire(struct master_core *core, struct master_session *sess
     }
     make_zombie(core, session);
     leave_segments(core, session, false);
-    master_fact_session(core, session->id, WIRE_FACT_SESSION_GONE);
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
@@ -495,7 +497,6 @@ void master_session_close(struct master_core *core, const struct wire_plain_requ
     master_reply_status(core, WIRE_SESSION_CLOSE_REPLY, YOLK_OK, "");
     make_zombie(core, session);
     leave_segments(core, session, true);
-    master_fact_session(core, session->id, WIRE_FACT_SESSION_GONE);
     master_session_reap(core, session);
 }
 

@@ -203,8 +203,10 @@ static void drive_remove(struct sim *sim, int peer, int index)
         end(sim, peer, index);
         return;
     }
-    if (slot->request_id != 0)
+    if (slot->request_id != 0) {
+        tick_at(sim, peer, index, slot->reply_by_ns);
         return;
+    }
     struct store_stamp stamp;
     struct base_buf keys, body;
     base_buf_init(&keys, 4096);
