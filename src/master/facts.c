@@ -65,12 +65,20 @@ void master_fact_session(struct master_core *core, uint64_t session, uint8_t kin
     }
 }
 
+static bool opens_untold(const struct master_segment *segment)
+{
+    for (uint32_t i = 0; i < segment->session_fact_count; i++)
+        if (segment->session_facts[i].kind == WIRE_FACT_SESSION_OPEN)
+            return true;
+    return segment->sessions_untold;
+}
+
 /* A later master waits for the sessions the owner names. So the owner must know of a session before
  * that is given space: or a stopped writer would be forgotten, and its extent reused under it. */
 bool master_segment_knows_sessions(const struct master_segment *segment)
 {
     struct base_list *first = base_list_first(&segment->batches);
-    return !segment->sessions_untold && segment->session_fact_count == 0 &&
+    return !opens_untold(segment) &&
            (first == NULL ||
             BASE_CONTAINER(first, struct master_batch, link)->seq > segment->session_seq);
 }
@@ -163,7 +171,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
         return false;
     base_buf_clear(&core->list[1]);
     base_buf_clear(&core->out);
-    bool of_sessions = segment->session_fact_count > 0;
+    bool tells_opens = opens_untold(segment);
     uint32_t count = collect(core, segment, keys);
     struct wire_facts msg = {.segment = segment->id, .seq = segment->seq + 1};
     bool ok = wire_keys_build_by(&core->list[1], count, fact_key, keys) == YOLK_OK;
@@ -174,11 +182,11 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     struct master_batch *batch = ok ? base_malloc(sizeof *batch + core->out.size) : NULL;
     if (batch == NULL) {
         take_back(segment);
-        segment->sessions_untold |= of_sessions;
+        segment->sessions_untold |= tells_opens;
         return false;
     }
     segment->seq++;
-    if (of_sessions)
+    if (tells_opens)
         segment->session_seq = segment->seq;
     batch->seq = segment->seq;
     batch->sent_at = core->now;

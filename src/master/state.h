@@ -185,7 +185,7 @@ struct master_segment {
         uint64_t session;
     } * session_facts;
     uint32_t session_fact_count, session_fact_room;
-    uint64_t session_seq; /* of the last batch with a word on sessions */
+    uint64_t session_seq; /* of the last batch that told of opened sessions */
     bool sessions_untold; /* memory ran out for one: all are told anew */
     struct base_list fences;
     struct master_wait *waits;
