@@ -351,18 +351,20 @@ static void send_offer(struct store_session *session, uint64_t now_ns)
 
 static void opened(struct store_session *session, uint64_t now_ns)
 {
+    struct store_session_output *output = queue(session, STORE_SESSION_OPENED);
+    if (output == NULL) { /* as for MOUNTED */
+        go_idle(session, now_ns);
+        return;
+    }
+    output->session = session->session;
+    output->segment = session->segment;
+    output->restarted = session->restarted;
     session->state = STATE_OPEN;
     session->standing = 1;
     session->backoff_ns = session->options.backoff_first_ns;
     session->refusal = YOLK_OK;
     session->heartbeat_ns = now_ns + session->heartbeat_interval_ns;
     store_holds_set_session(session->options.holds, session->session);
-    struct store_session_output *output = queue(session, STORE_SESSION_OPENED);
-    if (output != NULL) {
-        output->session = session->session;
-        output->segment = session->segment;
-        output->restarted = session->restarted;
-    }
     session->restarted = 0;
 }
 
@@ -508,14 +510,17 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
         refuse(session, now_ns, reply.status, reply.text);
         return;
     }
+    struct store_session_output *output = queue(session, STORE_SESSION_MOUNTED);
+    if (output == NULL) { /* the driver must hear of it: mounted again later, and told then */
+        go_idle(session, now_ns);
+        return;
+    }
+    output->segment = reply.segment;
     store_holds_finish(session->options.holds, session->mount_op);
     session->mount_op = 0;
     memcpy(session->mount_instance, session->instance, 16);
     session->segment = reply.segment;
     store_mirror_mounted(session->options.mirror);
-    struct store_session_output *output = queue(session, STORE_SESSION_MOUNTED);
-    if (output != NULL)
-        output->segment = reply.segment;
     session->offer_from = 0;
     if (store_mirror_count(session->options.mirror) > 0)
         send_offer(session, now_ns);
