@@ -106,3 +106,18 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
     }
     return spill == NULL ? NULL : take(spill, size);
 }
+
+bool master_may_fit(const struct master_core *core, uint64_t size)
+{
+    bool any_mounted = false;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (segment->state == SEGMENT_GONE)
+            continue;
+        if (size <= master_alloc_capacity(segment->alloc))
+            return true;
+        any_mounted |= segment->owner != NULL;
+    }
+    return !any_mounted;
+}

@@ -196,7 +196,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     if (size > 0 && put->extent_count == 0) {
         master_put_cancel(core, put);
         master_put_free(core, put);
-        return YOLK_ERR_NO_SPACE;
+        return master_may_fit(core, size) ? YOLK_ERR_NO_SPACE : YOLK_ERR_TOO_LARGE;
     }
     base_list_push_back(&core->open_puts, &put->time_link);
     core->stats.put_short += size > 0 && put->extent_count < want;

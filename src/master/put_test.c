@@ -2,7 +2,7 @@
 #include "master/test_kit.h"
 
 static struct kit kit;
-static uint64_t owner, writer;
+static uint64_t owner, writer, segment;
 
 static int start(void **state)
 {
@@ -10,7 +10,7 @@ static int start(void **state)
     kit_init(&kit, NULL);
     owner = kit_open(&kit, 1, 1);
     writer = kit_open(&kit, 2, 1);
-    (void)kit_mount(&kit, 1, owner, 4096);
+    segment = kit_mount(&kit, 1, owner, 4096);
     kit_ack(&kit);
     return 0;
 }
@@ -105,6 +105,34 @@ static void one_writer_may_not_hold_everything(void **state)
     assert_int_equal(kit_put(&kit, 1, owner, 1, "b", 64, NULL).status, YOLK_OK);
 }
 
+static void what_fits_nowhere_is_refused_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4097, NULL).status, YOLK_ERR_TOO_LARGE);
+    assert_int_equal(kit_stats(&kit).ops, 0);
+    /* It is for this key only, and not for one that is merely out of room. */
+    assert_int_equal(kit_put(&kit, 1, owner, 1, "b", 4096, NULL).status, YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4097, NULL).status, YOLK_ERR_TOO_LARGE);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4096, NULL).status, YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_stats(&kit).put_no_space, 1);
+    /* A larger segment comes: also before it may be placed in. */
+    uint64_t other = kit_open(&kit, 3, 1);
+    kit_ack(&kit);
+    (void)kit_mount(&kit, 3, other, 8192);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4097, NULL).status, YOLK_ERR_NO_SPACE);
+    kit_ack(&kit);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4097, NULL).status, YOLK_OK);
+    assert_int_equal(kit_put(&kit, 2, writer, 2, "c", 8193, NULL).status, YOLK_ERR_TOO_LARGE);
+}
+
+static void without_a_segment_one_may_come(void **state)
+{
+    (void)state;
+    struct wire_segment_unmount msg = {.request = {.session = owner}, .segment = segment};
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, ++kit.request_id, &msg);
+    assert_int_equal(kit_put(&kit, 2, writer, 1, "a", 4097, NULL).status, YOLK_ERR_NO_SPACE);
+}
+
 /* A transfer failed: where it was to go gets nothing before its owner is heard of again, unless
  * there is no other segment. */
 static void a_failed_put_goes_elsewhere(void **state)
@@ -150,9 +178,14 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(appears_at_its_end_only),      TEST(a_repeated_start_gets_the_same_place),
-        TEST(empty_values_need_no_space),   TEST(a_timeout_frees_the_key_but_not_the_space),
-        TEST(the_floor_ends_what_is_below), TEST(one_writer_may_not_hold_everything),
+        TEST(appears_at_its_end_only),
+        TEST(a_repeated_start_gets_the_same_place),
+        TEST(empty_values_need_no_space),
+        TEST(a_timeout_frees_the_key_but_not_the_space),
+        TEST(the_floor_ends_what_is_below),
+        TEST(one_writer_may_not_hold_everything),
+        TEST(what_fits_nowhere_is_refused_at_once),
+        TEST(without_a_segment_one_may_come),
         TEST(a_failed_put_goes_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

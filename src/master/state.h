@@ -368,6 +368,9 @@ void master_puts_tick(struct master_core *core);
 /* An OPEN extent in some segment that none of `taken` is in; NULL when there is no room. */
 struct master_extent *master_place(struct master_core *core, uint64_t size,
                                    struct master_extent *const *taken, uint32_t taken_count);
+/* False when waiting for space is in vain: no segment is so large, not even a lost one that may
+ * come back. While none is mounted at all, any may come. */
+bool master_may_fit(const struct master_core *core, uint64_t size);
 /* evict.c */
 uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
                       uint32_t budget);

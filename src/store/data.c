@@ -59,7 +59,7 @@ static const char *hint(int status)
         return ": keys have 1 to 4096 bytes, slices are not NULL, and their sizes add up in 64 "
                "bits";
     case YOLK_ERR_TOO_LARGE:
-        return ": a value has at most 1 TiB";
+        return ": a value has at most 1 TiB and lies in one segment, as a whole";
     default:
         return "";
     }

@@ -188,6 +188,23 @@ static void waits_for_space(void **state)
     finish(&f);
 }
 
+static void does_not_wait_for_what_fits_nowhere(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 2, 100, 200 * MS, 1000 * MS);
+    uint64_t began = f.now;
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_ERR_TOO_LARGE, 0);
+    place(&f, YOLK_ERR_EXISTS, 0);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_TOO_LARGE);
+    assert_int_equal(f.items[1].result, 100);
+    assert_int_equal(f.now, began);
+    finish(&f);
+}
+
 static void lost_answers_are_asked_for_again(void **state)
 {
     (void)state;
@@ -326,6 +343,7 @@ int main(void)
         cmocka_unit_test(plain_with_duplicates),
         cmocka_unit_test(one_replica_fails),
         cmocka_unit_test(waits_for_space),
+        cmocka_unit_test(does_not_wait_for_what_fits_nowhere),
         cmocka_unit_test(lost_answers_are_asked_for_again),
         cmocka_unit_test(nothing_answers),
         cmocka_unit_test(expired_put_is_put_again),
