@@ -567,7 +567,7 @@ static void offer(int n)
     base_buf_init(&recs, 1 << 20);
     for (; u < UNITS && count < 3; u++)
         if (c->mirror_key[u] != 0) {
-            struct wire_offer rec = {u * 64ull, c->mirror_size[u]};
+            struct wire_offer rec = {.offset = u * 64ull, .size = c->mirror_size[u]};
             assert_int_equal(wire_offer_append(&recs, &rec), YOLK_OK);
             list[count++] = c->mirror_key[u] - 1;
         }

@@ -231,7 +231,8 @@ static struct wire_result get_one(struct master_core *core, struct master_op *op
         struct master_extent *extent = object->extents[i];
         if (!master_extent_readable(extent))
             continue;
-        struct wire_replica replica = {extent->segment->id, master_extent_offset(extent)};
+        struct wire_replica replica = {.segment = extent->segment->id,
+                                       .offset = master_extent_offset(extent)};
         enum yolk_status status = master_op_guard(core, op, extent);
         if (status == YOLK_OK)
             status = wire_replica_append(&core->list[1], &replica);

@@ -121,7 +121,8 @@ static struct wire_result answer_again(struct master_core *core, struct master_p
     for (uint32_t i = 0; i < put->extent_count; i++) {
         struct master_extent *extent = put->extents[i];
         struct master_segment *segment = extent->segment;
-        struct wire_replica replica = {segment->id, master_extent_offset(extent)};
+        struct wire_replica replica = {.segment = segment->id,
+                                       .offset = master_extent_offset(extent)};
         uint8_t ticket[WIRE_TICKET_SIZE];
         master_ticket(segment->ticket_key, segment->id, replica.offset, put->size,
                       put->op->session->id, put->op->op, ticket);

@@ -51,7 +51,7 @@ static inline int script_place(struct script *script, int32_t status, uint64_t s
     };
     int failed = wire_result_append(&script->results, &result);
     for (uint32_t i = 0; i < count; i++) {
-        struct wire_replica replica = {segment + i, offset};
+        struct wire_replica replica = {.segment = segment + i, .offset = offset};
         uint8_t ticket[WIRE_TICKET_SIZE] = {(uint8_t)(segment + i)};
         failed |= wire_replica_append(&script->replicas, &replica);
         failed |= wire_ticket_append(&script->tickets, ticket);

@@ -307,7 +307,7 @@ static uint32_t gather_offer(struct store_session *session, struct wire_view *ke
             break;
         if (count > 0 && bytes + entry.key_size > OFFER_KEY_BYTES_MAX)
             break;
-        struct wire_offer offer = {entry.offset, entry.size};
+        struct wire_offer offer = {.offset = entry.offset, .size = entry.size};
         if (wire_offer_append(&session->message.extra, &offer) != YOLK_OK)
             break;
         keys[count++] = wire_view_of(entry.key, entry.key_size);

@@ -360,16 +360,39 @@ static void records(void **state)
     assert_true(wire_fact_at(v, 0).kind == WIRE_FACT_FREED && wire_fact_at(v, 0).session == 3 &&
                 wire_fact_at(v, 0).offset == 1 && wire_fact_at(v, 0).size == 2);
     buf.size = 1;
-    struct wire_replica replica = {4, 5};
-    struct wire_offer offer = {6, 7};
+    struct wire_replica replica = {4, 5, WIRE_MEDIUM_LOCAL_DISK, 77};
+    struct wire_offer offer = {6, 7, 78};
     uint8_t ticket[WIRE_TICKET_SIZE] = "ticket";
     assert_int_equal(wire_replica_append(&buf, &replica), YOLK_OK);
+    struct wire_replica replica_back = wire_replica_at(wire_view_of(buf.data + 1, buf.size - 1), 0);
+    assert_memory_equal(&replica_back, &replica, sizeof(replica));
+    buf.size = 1;
     assert_int_equal(wire_offer_append(&buf, &offer), YOLK_OK);
+    v = wire_view_of(buf.data + 1, buf.size - 1);
+    assert_true(wire_offer_at(v, 0).size == 7 && wire_offer_at(v, 0).checksum == 78);
+    buf.size = 1;
+    assert_int_equal(wire_ticket_append(&buf, ticket), YOLK_OK);
     assert_int_equal(wire_ticket_append(&buf, ticket), YOLK_OK);
     v = wire_view_of(buf.data + 1, buf.size - 1);
-    assert_true(wire_replica_at(v, 0).segment == 4 && wire_offer_at(v, 1).size == 7);
-    assert_memory_equal(wire_ticket_at(v, 2), ticket, sizeof(ticket));
-    assert_int_equal(wire_ticket_count(v), 3);
+    assert_memory_equal(wire_ticket_at(v, 1), ticket, sizeof(ticket));
+    assert_int_equal(wire_ticket_count(v), 2);
+    buf.size = 1;
+    struct wire_task task = {WIRE_TASK_PROMOTE, 1, 2, 3, 4, 5};
+    assert_int_equal(wire_task_append(&buf, &task), YOLK_OK);
+    assert_int_equal(wire_task_append(&buf, &task), YOLK_OK);
+    v = wire_view_of(buf.data + 1, buf.size - 1);
+    assert_int_equal(wire_task_count(v), 2);
+    struct wire_task task_back = wire_task_at(v, 1);
+    assert_true(task_back.kind == WIRE_TASK_PROMOTE && task_back.id == 1 && task_back.offset == 2 &&
+                task_back.size == 3 && task_back.disk_offset == 4 && task_back.checksum == 5);
+    buf.size = 1;
+    struct wire_task_done done = {1, YOLK_ERR_CORRUPT, 2, 3, 4};
+    assert_int_equal(wire_task_done_append(&buf, &done), YOLK_OK);
+    v = wire_view_of(buf.data + 1, buf.size - 1);
+    assert_int_equal(wire_task_done_count(v), 1);
+    struct wire_task_done done_back = wire_task_done_at(v, 0);
+    assert_true(done_back.id == 1 && done_back.status == YOLK_ERR_CORRUPT &&
+                done_back.disk_offset == 2 && done_back.disk_size == 3 && done_back.checksum == 4);
     base_buf_clear(&buf);
     assert_int_equal(wire_u64s_append(&buf, 1ull << 50), YOLK_OK);
     assert_int_equal(wire_i32s_append(&buf, -5), YOLK_OK);

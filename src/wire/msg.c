@@ -82,6 +82,8 @@ static const struct wire_field segment_mount[] = {
     FIX(wire_segment_mount, 15, prior_master),
     BIN(wire_segment_mount, 16, old_sessions, 8),
     U64(wire_segment_mount, 17, mirror_count),
+    U32(wire_segment_mount, 18, medium),
+    FIX(wire_segment_mount, 19, storage_id),
 };
 static const struct wire_field segment_mount_reply[] = {
     REPLY(wire_segment_mount_reply),
@@ -113,6 +115,7 @@ static const struct wire_field segment_info_reply[] = {
     U64(wire_segment_info_reply, 12, generation),
     STR(wire_segment_info_reply, 13, endpoints),
     U64(wire_segment_info_reply, 14, owner_session),
+    U32(wire_segment_info_reply, 15, medium),
 };
 static const struct wire_field keys_request[] = {
     REQUEST(wire_keys_request),
@@ -184,6 +187,11 @@ static const struct wire_field renew_reply[] = {
     REPLY(wire_renew_reply),
     U64(wire_renew_reply, 10, guard_ttl_ms),
 };
+static const struct wire_field replica_bad[] = {
+    REQUEST(wire_replica_bad),
+    BIN(wire_replica_bad, 10, keys, 0),
+    BIN(wire_replica_bad, 11, replicas, WIRE_REPLICA_SIZE),
+};
 static const struct wire_field facts[] = {
     U64(wire_facts, 1, segment),
     U64(wire_facts, 2, seq),
@@ -203,6 +211,15 @@ static const struct wire_field put_expired[] = {
     BIN(wire_put_expired, 2, keys, 0),
 };
 static const struct wire_field session_lost[] = {U64(wire_session_lost, 1, session)};
+static const struct wire_field tasks[] = {
+    U64(wire_tasks, 1, segment), U64(wire_tasks, 2, disk),
+    U64(wire_tasks, 3, floor),   BIN(wire_tasks, 4, recs, WIRE_TASK_SIZE),
+    BIN(wire_tasks, 5, keys, 0),
+};
+static const struct wire_field tasks_done[] = {
+    U64(wire_tasks_done, 1, segment),
+    BIN(wire_tasks_done, 2, recs, WIRE_TASK_DONE_SIZE),
+};
 
 /* Maxima of bodies, each with room for the fields around what it is named after. */
 enum {
@@ -263,12 +280,16 @@ static const struct wire_kind_info kinds[] = {
     KIND(STAT_REPLY, MAX_STAT, wire_stat_reply, stat_reply),
     KIND(RENEW, MAX_OPS, wire_renew, renew),
     KIND(RENEW_REPLY, MAX_STATUS, wire_renew_reply, renew_reply),
+    KIND(REPLICA_BAD, MAX_KEYS, wire_replica_bad, replica_bad),
+    KIND(REPLICA_BAD_REPLY, MAX_RESULTS, wire_results_reply, results_reply),
     KIND(FACTS, MAX_KEYS, wire_facts, facts),
     KIND(FACTS_ACK, MAX_HELLO, wire_facts_ack, facts_ack),
     KIND(FENCE, MAX_HELLO, wire_fence, fence),
     KIND(FENCED, MAX_HELLO, wire_fence, fence),
     KIND(PUT_EXPIRED, MAX_KEYS, wire_put_expired, put_expired),
     KIND(SESSION_LOST, MAX_HELLO, wire_session_lost, session_lost),
+    KIND(TASKS, MAX_KEYS, wire_tasks, tasks),
+    KIND(TASKS_DONE, MAX_RESULTS, wire_tasks_done, tasks_done),
 };
 
 const struct wire_kind_info *wire_kind_info(uint16_t kind)
@@ -318,7 +339,7 @@ struct wire_held wire_held_at(struct wire_view v, uint32_t i)
 struct wire_offer wire_offer_at(struct wire_view v, uint32_t i)
 {
     const uint8_t *p = v.data + (size_t)i * WIRE_OFFER_SIZE;
-    return (struct wire_offer){wire_get_u64(p), wire_get_u64(p + 8)};
+    return (struct wire_offer){wire_get_u64(p), wire_get_u64(p + 8), wire_get_u32(p + 16)};
 }
 
 struct wire_result wire_result_at(struct wire_view v, uint32_t i)
@@ -331,13 +352,39 @@ struct wire_result wire_result_at(struct wire_view v, uint32_t i)
 struct wire_replica wire_replica_at(struct wire_view v, uint32_t i)
 {
     const uint8_t *p = v.data + (size_t)i * WIRE_REPLICA_SIZE;
-    return (struct wire_replica){wire_get_u64(p), wire_get_u64(p + 8)};
+    return (struct wire_replica){wire_get_u64(p), wire_get_u64(p + 8), wire_get_u32(p + 16),
+                                 wire_get_u32(p + 20)};
 }
 
 struct wire_fact wire_fact_at(struct wire_view v, uint32_t i)
 {
     const uint8_t *p = v.data + (size_t)i * WIRE_FACT_SIZE;
     return (struct wire_fact){p[0], wire_get_u64(p + 1), wire_get_u64(p + 9), wire_get_u64(p + 17)};
+}
+
+struct wire_task wire_task_at(struct wire_view v, uint32_t i)
+{
+    const uint8_t *p = v.data + (size_t)i * WIRE_TASK_SIZE;
+    return (struct wire_task){
+        .kind = p[0],
+        .id = wire_get_u64(p + 1),
+        .offset = wire_get_u64(p + 9),
+        .size = wire_get_u64(p + 17),
+        .disk_offset = wire_get_u64(p + 25),
+        .checksum = wire_get_u32(p + 33),
+    };
+}
+
+struct wire_task_done wire_task_done_at(struct wire_view v, uint32_t i)
+{
+    const uint8_t *p = v.data + (size_t)i * WIRE_TASK_DONE_SIZE;
+    return (struct wire_task_done){
+        .id = wire_get_u64(p),
+        .status = (int32_t)wire_get_u32(p + 8),
+        .disk_offset = wire_get_u64(p + 12),
+        .disk_size = wire_get_u64(p + 20),
+        .checksum = wire_get_u32(p + 28),
+    };
 }
 
 int wire_held_append(struct base_buf *out, const struct wire_held *rec)
@@ -355,6 +402,7 @@ int wire_offer_append(struct base_buf *out, const struct wire_offer *rec)
     uint8_t p[WIRE_OFFER_SIZE];
     wire_set_u64(p, rec->offset);
     wire_set_u64(p + 8, rec->size);
+    wire_set_u32(p + 16, rec->checksum);
     return base_buf_append(out, p, sizeof(p));
 }
 
@@ -373,6 +421,8 @@ int wire_replica_append(struct base_buf *out, const struct wire_replica *rec)
     uint8_t p[WIRE_REPLICA_SIZE];
     wire_set_u64(p, rec->segment);
     wire_set_u64(p + 8, rec->offset);
+    wire_set_u32(p + 16, rec->medium);
+    wire_set_u32(p + 20, rec->checksum);
     return base_buf_append(out, p, sizeof(p));
 }
 
@@ -383,6 +433,29 @@ int wire_fact_append(struct base_buf *out, const struct wire_fact *rec)
     wire_set_u64(p + 1, rec->offset);
     wire_set_u64(p + 9, rec->size);
     wire_set_u64(p + 17, rec->session);
+    return base_buf_append(out, p, sizeof(p));
+}
+
+int wire_task_append(struct base_buf *out, const struct wire_task *rec)
+{
+    uint8_t p[WIRE_TASK_SIZE];
+    p[0] = rec->kind;
+    wire_set_u64(p + 1, rec->id);
+    wire_set_u64(p + 9, rec->offset);
+    wire_set_u64(p + 17, rec->size);
+    wire_set_u64(p + 25, rec->disk_offset);
+    wire_set_u32(p + 33, rec->checksum);
+    return base_buf_append(out, p, sizeof(p));
+}
+
+int wire_task_done_append(struct base_buf *out, const struct wire_task_done *rec)
+{
+    uint8_t p[WIRE_TASK_DONE_SIZE];
+    wire_set_u64(p, rec->id);
+    wire_set_u32(p + 8, (uint32_t)rec->status);
+    wire_set_u64(p + 12, rec->disk_offset);
+    wire_set_u64(p + 20, rec->disk_size);
+    wire_set_u32(p + 28, rec->checksum);
     return base_buf_append(out, p, sizeof(p));
 }
 

@@ -52,6 +52,8 @@ enum wire_kind {
     WIRE_STAT_REPLY = 57,
     WIRE_RENEW = 58,
     WIRE_RENEW_REPLY = 59,
+    WIRE_REPLICA_BAD = 60,
+    WIRE_REPLICA_BAD_REPLY = 61,
 
     WIRE_FACTS = 80,
     WIRE_FACTS_ACK = 81,
@@ -59,7 +61,12 @@ enum wire_kind {
     WIRE_FENCED = 83,
     WIRE_PUT_EXPIRED = 84,
     WIRE_SESSION_LOST = 86,
+    WIRE_TASKS = 88,
+    WIRE_TASKS_DONE = 89,
 };
+
+/* What a segment is made of, and so what a replica in it is. Numbers of Mooncake's ReplicaType. */
+enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2 };
 
 #define WIRE_GET_PIN 1u /* GET_START.flags: the guard has no TTL */
 /* Keys of one message, as far as the wire is concerned; the master's own limit a turn may be lower.
@@ -140,6 +147,8 @@ struct wire_segment_mount {
     uint8_t prior_master[WIRE_ID_SIZE];
     struct wire_view old_sessions; /* u64 list */
     uint64_t mirror_count;
+    uint32_t medium;                  /* enum wire_medium */
+    uint8_t storage_id[WIRE_ID_SIZE]; /* LOCAL_DISK: of the extent file; lasts over restarts */
 };
 struct wire_segment_mount_reply {
     int32_t status;
@@ -175,6 +184,7 @@ struct wire_segment_info_reply {
     uint64_t generation;
     struct wire_view endpoints;
     uint64_t owner_session;
+    uint32_t medium;
     struct wire_view text;
 };
 
@@ -260,6 +270,14 @@ struct wire_renew_reply {
     struct wire_view text;
 };
 
+/* The reader found bytes on a disk that do not match their checksum: the master drops the replica
+ * of each key that still lies at that place. */
+struct wire_replica_bad {
+    struct wire_request request;
+    struct wire_view keys;
+    struct wire_view replicas; /* struct wire_replica list, one a key */
+};
+
 /* ---- pushes of the master, and their answers (which are no requests: no session prefix) ---- */
 enum wire_fact_kind {
     WIRE_FACT_PLACED = 1,
@@ -289,6 +307,24 @@ struct wire_put_expired {
 struct wire_session_lost {
     uint64_t session;
 };
+enum wire_task_kind {
+    WIRE_TASK_OFFLOAD = 1, /* copy the object at `offset` of the memory segment to the disk */
+    WIRE_TASK_PROMOTE = 2, /* copy the object at `disk_offset` of the disk to `offset` in memory */
+};
+/* Work for the owner of a memory segment and a disk segment. Ids only grow. The owner refuses what
+ * names another mount of its segments, and any id below the highest floor it has seen; an id it has
+ * finished is answered again, not done again. */
+struct wire_tasks {
+    uint64_t segment;      /* memory */
+    uint64_t disk;         /* segment */
+    uint64_t floor;        /* lowest id that is not answered yet */
+    struct wire_view recs; /* struct wire_task list */
+    struct wire_view keys; /* one a record */
+};
+struct wire_tasks_done {
+    uint64_t segment;
+    struct wire_view recs; /* struct wire_task_done list */
+};
 
 /* Large enough for any message. */
 union wire_any {
@@ -298,6 +334,8 @@ union wire_any {
     struct wire_session_open_reply session_open_reply;
     struct wire_segment_mount segment_mount;
     struct wire_segment_info_reply segment_info_reply;
+    struct wire_tasks tasks;
+    struct wire_replica_bad replica_bad;
     struct wire_mirror_offer mirror_offer;
     struct wire_put_start put_start;
     struct wire_put_start_reply put_start_reply;
@@ -314,6 +352,7 @@ struct wire_held {
 };
 struct wire_offer {
     uint64_t offset, size;
+    uint32_t checksum; /* crc32c of the value; LOCAL_DISK only */
 };
 struct wire_result {
     int32_t status;
@@ -323,17 +362,35 @@ struct wire_result {
 };
 struct wire_replica {
     uint64_t segment, offset;
+    uint32_t medium;   /* enum wire_medium */
+    uint32_t checksum; /* crc32c of the value; LOCAL_DISK only */
 };
 struct wire_fact {
     uint8_t kind; /* enum wire_fact_kind */
     uint64_t offset, size, session;
 };
+struct wire_task {
+    uint8_t kind; /* enum wire_task_kind */
+    uint64_t id;
+    uint64_t offset, size;
+    uint64_t disk_offset; /* PROMOTE */
+    uint32_t checksum;    /* PROMOTE: of what is read */
+};
+struct wire_task_done {
+    uint64_t id;
+    int32_t status;       /* NO_SPACE: the disk has no room; CORRUPT: the checksum was wrong */
+    uint64_t disk_offset; /* OFFLOAD: where it lies, and the bytes that are taken there */
+    uint64_t disk_size;
+    uint32_t checksum; /* OFFLOAD */
+};
 enum {
     WIRE_HELD_SIZE = 32,
-    WIRE_OFFER_SIZE = 16,
+    WIRE_OFFER_SIZE = 20,
     WIRE_RESULT_SIZE = 20,
-    WIRE_REPLICA_SIZE = 16,
+    WIRE_REPLICA_SIZE = 24,
     WIRE_FACT_SIZE = 25,
+    WIRE_TASK_SIZE = 37,
+    WIRE_TASK_DONE_SIZE = 32,
 };
 static inline uint32_t wire_held_count(struct wire_view list)
 {
@@ -355,6 +412,14 @@ static inline uint32_t wire_fact_count(struct wire_view list)
 {
     return (uint32_t)(list.size / WIRE_FACT_SIZE);
 }
+static inline uint32_t wire_task_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_TASK_SIZE);
+}
+static inline uint32_t wire_task_done_count(struct wire_view list)
+{
+    return (uint32_t)(list.size / WIRE_TASK_DONE_SIZE);
+}
 static inline uint32_t wire_ticket_count(struct wire_view list)
 {
     return (uint32_t)(list.size / WIRE_TICKET_SIZE);
@@ -368,11 +433,15 @@ struct wire_offer wire_offer_at(struct wire_view list, uint32_t i);
 struct wire_result wire_result_at(struct wire_view list, uint32_t i);
 struct wire_replica wire_replica_at(struct wire_view list, uint32_t i);
 struct wire_fact wire_fact_at(struct wire_view list, uint32_t i);
+struct wire_task wire_task_at(struct wire_view list, uint32_t i);
+struct wire_task_done wire_task_done_at(struct wire_view list, uint32_t i);
 YOLK_MUST_USE int wire_held_append(struct base_buf *out, const struct wire_held *rec);
 YOLK_MUST_USE int wire_offer_append(struct base_buf *out, const struct wire_offer *rec);
 YOLK_MUST_USE int wire_result_append(struct base_buf *out, const struct wire_result *rec);
 YOLK_MUST_USE int wire_replica_append(struct base_buf *out, const struct wire_replica *rec);
 YOLK_MUST_USE int wire_fact_append(struct base_buf *out, const struct wire_fact *rec);
+YOLK_MUST_USE int wire_task_append(struct base_buf *out, const struct wire_task *rec);
+YOLK_MUST_USE int wire_task_done_append(struct base_buf *out, const struct wire_task_done *rec);
 YOLK_MUST_USE int wire_ticket_append(struct base_buf *out, const uint8_t ticket[WIRE_TICKET_SIZE]);
 
 #endif
