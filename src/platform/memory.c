@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,16 +11,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "platform/thread.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
-#define HUGE_PAGE      ((size_t)2 << 20)
-#define PREFAULT_CHUNK ((size_t)32 << 20)
-#define PREFAULT_MAX   8u
-#define SEALS_WANTED   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define HUGE_PAGE    ((size_t)2 << 20)
+#define SEALS_WANTED (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 size_t memory_page_size(void)
 {
@@ -47,71 +39,6 @@ static int system_status(int errnum)
     }
 }
 
-/* ---- prefault ---- */
-struct prefault {
-    char *address;
-    size_t size;
-    size_t page;
-    _Atomic size_t next;
-    _Atomic int error;
-};
-
-/* For kernels before 5.14: an atomic "or 0" makes the page writable and never changes what another
- * thread wrote. */
-static void touch_pages(char *address, size_t size, size_t page)
-{
-    for (size_t at = 0; at < size; at += page)
-        __atomic_fetch_or(address + at, 0, __ATOMIC_RELAXED);
-}
-
-static void prefault_run(void *arg)
-{
-    struct prefault *p = arg;
-    for (;;) {
-        size_t at = atomic_fetch_add(&p->next, PREFAULT_CHUNK);
-        if (at >= p->size || p->error != 0)
-            return;
-        size_t size = p->size - at < PREFAULT_CHUNK ? p->size - at : PREFAULT_CHUNK;
-        int rc;
-        do {
-            rc = madvise(p->address + at, size, MADV_POPULATE_WRITE);
-        } while (rc != 0 && (errno == EINTR || errno == EAGAIN));
-        if (rc != 0 && errno == EINVAL)
-            touch_pages(p->address + at, size, p->page);
-        else if (rc != 0)
-            p->error = errno;
-    }
-}
-
-int memory_prefault(void *address, size_t size, unsigned threads)
-{
-    if (size == 0)
-        return YOLK_OK;
-    size_t page = memory_page_size();
-    size_t lead = (uintptr_t)address & (page - 1);
-    struct prefault p = {(char *)address - lead, size + lead, page, 0, 0};
-    size_t chunks = (p.size + PREFAULT_CHUNK - 1) / PREFAULT_CHUNK;
-    if (threads == 0)
-        threads = thread_cpu_count();
-    if (threads > PREFAULT_MAX)
-        threads = PREFAULT_MAX;
-    if (threads > chunks)
-        threads = (unsigned)chunks;
-    struct thread workers[PREFAULT_MAX] = {{0}};
-    for (unsigned i = 1; i < threads; i++) {
-        if (thread_start(&workers[i], "yolk-prefault", prefault_run, &p) != YOLK_OK)
-            break; /* those that run, and this one, do all the work */
-    }
-    prefault_run(&p);
-    for (unsigned i = 1; i < threads; i++)
-        thread_join(&workers[i]);
-    if (p.error != 0)
-        return base_fail(YOLK_ERR_NO_MEMORY, p.error, "cannot make %zu bytes of memory present",
-                         size);
-    return YOLK_OK;
-}
-
-/* ---- segments ---- */
 static int make_file(const char *name, size_t size, unsigned flags, int *out)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -177,8 +104,7 @@ static int make_normal(struct memory_segment *s, const char *name, size_t size)
     if (error != 0)
         return base_fail(system_status(error), error, "cannot make %zu bytes of shared memory",
                          s->size);
-    if (s->huge_reason)
-        (void)madvise(s->address, s->size, MADV_HUGEPAGE); /* a wish */
+    (void)madvise(s->address, s->size, MADV_HUGEPAGE); /* a wish */
     return YOLK_OK;
 }
 
@@ -211,11 +137,8 @@ int memory_segment_create(size_t size, const struct memory_segment_options *opti
         status = make_normal(out, name, size);
     if (status == YOLK_OK)
         status = seal(out);
-    if (status == YOLK_OK) {
-        (void)madvise(out->address, out->size, MADV_DONTDUMP); /* cached data is no use in a core */
-        if (options->prefault)
-            status = memory_prefault(out->address, out->size, options->prefault_threads);
-    }
+    if (status == YOLK_OK) /* cached data is no use in a core */
+        (void)madvise(out->address, out->size, MADV_DONTDUMP);
     if (status != YOLK_OK)
         memory_segment_destroy(out);
     return status;

@@ -14,8 +14,6 @@ enum memory_access { MEMORY_READ_ONLY, MEMORY_READ_WRITE };
 struct memory_segment_options {
     const char *name; /* shown in /proc/PID/maps; may be NULL */
     bool huge_pages;  /* try 2 MiB pages; falls back with a reason */
-    bool prefault;    /* touch all pages now, so that no put pays for them or meets SIGBUS */
-    unsigned prefault_threads; /* 0: as many as there are processors, at most 8 */
 };
 
 /* The owner's side. */
@@ -28,7 +26,7 @@ struct memory_segment {
     const char *huge_reason; /* static text: why not, when asked for and refused; else NULL */
 };
 
-/* options may be NULL: ordinary pages, not prefaulted. */
+/* options may be NULL: ordinary pages. */
 YOLK_MUST_USE int memory_segment_create(size_t size, const struct memory_segment_options *options,
                                         struct memory_segment *out);
 /* Unmaps and closes; safe on a zeroed or failed segment. */
@@ -45,8 +43,17 @@ YOLK_MUST_USE int memory_map(int fd, size_t expected_size, enum memory_access ac
                              struct memory_mapping *out);
 void memory_unmap(struct memory_mapping *mapping);
 
-/* Makes every page of the range present and writable. */
-YOLK_MUST_USE int memory_prefault(void *address, size_t size, unsigned threads);
+/* Makes every page of the range present and writable and keeps what is in it, in so many threads
+ * (0: as many as there are processors, at most 8). *done: how many bytes, counted from the start,
+ * are certainly present, also on failure. TIMEOUT: the deadline (clock_real) came first. NO_MEMORY.
+ */
+YOLK_MUST_USE int memory_prefault(void *address, size_t size, unsigned threads,
+                                  uint64_t deadline_ns, size_t *done);
+/* A wish, in this thread: maps what the range has, before it is copied from or to. */
+void memory_map_ahead(void *address, size_t size, bool write);
+/* How much more memory this process may take before the machine, or the control group it is in,
+ * has none left. UINT64_MAX: nothing here says. */
+uint64_t memory_available(void);
 size_t memory_page_size(void);
 
 /* memcpy that bypasses the cache from COPY_STREAM_MIN on, where the processor can. */

@@ -14,13 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "platform/clock.h"
 #include "platform/memory.h"
 
 static void segment(void **state)
 {
     (void)state;
     struct memory_segment s;
-    struct memory_segment_options o = {.name = "test", .prefault = true, .prefault_threads = 2};
+    struct memory_segment_options o = {.name = "test"};
     assert_int_equal(memory_segment_create(100u << 20, &o, &s), YOLK_OK);
     assert_int_equal(s.size, 100u << 20);
     assert_false(s.huge);
@@ -28,8 +29,13 @@ static void segment(void **state)
     assert_true(fcntl(s.fd, F_GETFD) & FD_CLOEXEC);
     assert_true(fcntl(s.fd_ro, F_GETFD) & FD_CLOEXEC);
     struct stat st;
+    size_t done;
     assert_int_equal(fstat(s.fd, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0400);
+    assert_int_equal(st.st_blocks, 0);
+    assert_int_equal(memory_prefault(s.address, s.size, 2, CLOCK_NEVER, &done), YOLK_OK);
+    assert_int_equal(done, s.size);
+    assert_int_equal(fstat(s.fd, &st), 0);
     assert_int_equal(st.st_blocks, (100u << 20) / 512); /* every page is there */
     assert_int_not_equal(ftruncate(s.fd, 4096), 0);
     assert_int_not_equal(ftruncate(s.fd, 200 << 20), 0);
@@ -94,7 +100,7 @@ static void huge_pages_or_a_reason(void **state)
 {
     (void)state;
     struct memory_segment s;
-    struct memory_segment_options o = {.huge_pages = true, .prefault = true};
+    struct memory_segment_options o = {.huge_pages = true};
     assert_int_equal(memory_segment_create(3u << 20, &o, &s), YOLK_OK);
     if (s.huge)
         assert_int_equal(s.size, 4u << 20);
@@ -112,12 +118,65 @@ static void prefault_keeps_content(void **state)
     size_t size = (40u << 20) + 123;
     char *p = malloc(size);
     memset(p, 7, size);
-    assert_int_equal(memory_prefault(p + 5, size - 5, 3), YOLK_OK);
+    size_t done;
+    assert_int_equal(memory_prefault(p + 5, size - 5, 3, CLOCK_NEVER, &done), YOLK_OK);
+    assert_int_equal(done, size - 5);
     for (size_t i = 0; i < size; i += 1021)
         assert_int_equal(p[i], 7);
     free(p);
-    assert_int_equal(memory_prefault(NULL, 0, 0), YOLK_OK);
-    assert_int_equal(memory_prefault((void *)4096, 4096, 1), YOLK_ERR_NO_MEMORY);
+    assert_int_equal(memory_prefault(NULL, 0, 0, CLOCK_NEVER, &done), YOLK_OK);
+    assert_int_equal(memory_prefault((void *)4096, 4096, 1, CLOCK_NEVER, &done),
+                     YOLK_ERR_NO_MEMORY);
+    assert_int_equal(done, 0);
+}
+
+/* What is counted as present is, and no more than that. */
+static void prefault_stops(void **state)
+{
+    (void)state;
+    struct memory_segment s;
+    struct stat st;
+    size_t done;
+    assert_int_equal(memory_segment_create(100u << 20, NULL, &s), YOLK_OK);
+    assert_int_equal(memory_prefault(s.address, s.size, 2, 0, &done), YOLK_ERR_TIMEOUT);
+    assert_int_equal(done, 0);
+    assert_int_equal(fstat(s.fd, &st), 0);
+    assert_int_equal(st.st_blocks, 0);
+    /* The second chunk of 32 MiB is not there to be touched. */
+    assert_int_equal(munmap((char *)s.address + (33u << 20), 4096), 0);
+    assert_int_equal(memory_prefault(s.address, s.size, 2, CLOCK_NEVER, &done), YOLK_ERR_NO_MEMORY);
+    assert_int_equal(done, 32u << 20);
+    memory_segment_destroy(&s);
+}
+
+static void maps_ahead(void **state)
+{
+    (void)state;
+    struct memory_segment s;
+    struct memory_mapping reader;
+    unsigned char present[4];
+    size_t page = memory_page_size();
+    assert_int_equal(memory_segment_create(4 * page, NULL, &s), YOLK_OK);
+    memory_map_ahead((char *)s.address + page + 1, page, true);
+    assert_int_equal(mincore(s.address, s.size, present), 0);
+    assert_int_equal(present[0] & 1, 0);
+    assert_int_equal(present[1] & 1, 1);
+    assert_int_equal(present[2] & 1, 1);
+    assert_int_equal(present[3] & 1, 0);
+    assert_int_equal(memory_map(s.fd_ro, s.size, MEMORY_READ_ONLY, &reader), YOLK_OK);
+    memory_map_ahead(reader.address, reader.size, false);
+    assert_int_equal(((volatile char *)reader.address)[3 * page], 0);
+    memory_unmap(&reader);
+    memory_segment_destroy(&s);
+}
+
+static void says_what_is_available(void **state)
+{
+    (void)state;
+    uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * memory_page_size();
+    uint64_t available = memory_available();
+    assert_true(available > 0);
+    assert_true(available <= all);
 }
 
 static void copies(void **state)
@@ -152,6 +211,9 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(huge_pages_or_a_reason),
         cmocka_unit_test(prefault_keeps_content),
+        cmocka_unit_test(prefault_stops),
+        cmocka_unit_test(maps_ahead),
+        cmocka_unit_test(says_what_is_available),
         cmocka_unit_test(copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing a store: options, the parts in order, and the way back. */
+#define LOG_ROOM "store"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +11,10 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
+#include "base/units.h"
 #include "platform/clock.h"
+#include "platform/memory.h"
 #include "platform/random.h"
 #include "store/internal.h"
 #include "store/message.h"
@@ -21,6 +25,7 @@
 enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
 enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
 enum { REPLICAS_LIMIT = 4 };
+enum { PREFAULT_RESERVE = 8 }; /* this part of the available memory is left to others */
 
 void yolk_store_options_init(struct yolk_store_options *options)
 {
@@ -214,7 +219,36 @@ static int check_reachable(const struct yolk_store *store)
                      why[0] != '\0' ? ": " : "", why);
 }
 
-static int make_segment(struct yolk_store *store)
+/* Pages that are not there yet would be paid for by the first puts, and by those of the peers. A
+ * store works without, so nothing here fails; but the machine may be short of memory, and what asks
+ * for more than there is gets processes killed. */
+static void prefault(const struct yolk_store *store, uint64_t deadline_ns)
+{
+    char all[32], part[32];
+    size_t done;
+    uint64_t size = store->memory.size, available = memory_available();
+    uint64_t start_ns = clock_real_now_ns();
+    (void)base_format_size(size, all, sizeof(all));
+    if (available != UINT64_MAX && size > available - available / PREFAULT_RESERVE) {
+        log_warn("the segment's %s are not made present in advance, first puts are slow: only %s "
+                 "of memory are available",
+                 all, base_format_size(available, part, sizeof(part)));
+        return;
+    }
+    if (deadline_ns > start_ns) /* the opening needs some of the time */
+        deadline_ns = start_ns + (deadline_ns - start_ns) / 2;
+    int status = memory_prefault(store->memory.pointer, size, 0, deadline_ns, &done);
+    uint64_t took_ms = (clock_real_now_ns() - start_ns) / NS_PER_MS;
+    if (status == YOLK_OK)
+        log_info("the segment's %s were made present in %llu ms", all, (unsigned long long)took_ms);
+    else
+        log_warn("only %s of the segment's %s were made present in %llu ms, first puts are slow: "
+                 "%s",
+                 base_format_size(done, part, sizeof(part)), all, (unsigned long long)took_ms,
+                 yolk_last_error());
+}
+
+static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
 {
     struct random random = random_real();
     uint64_t wanted = store->options.segment_size_bytes;
@@ -230,6 +264,7 @@ static int make_segment(struct yolk_store *store)
         if (pointer == MAP_FAILED)
             return base_fail(YOLK_ERR_NO_MEMORY, errno, "cannot map a segment of %llu bytes",
                              (unsigned long long)size);
+        (void)madvise(pointer, size, MADV_HUGEPAGE); /* a wish */
         store->memory.pointer = pointer;
         store->memory.size = size;
     } else if (status != YOLK_OK) {
@@ -238,6 +273,7 @@ static int make_segment(struct yolk_store *store)
         store->has_memory = 1;
     }
     store->options.segment_size_bytes = store->memory.size;
+    prefault(store, deadline_ns);
     random_bytes(&random, store->ticket_key, sizeof(store->ticket_key));
     struct yolk_serve_options serve = {
         .struct_size = sizeof(serve),
@@ -271,7 +307,7 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
         status =
             store_segments_create(store->engine, store->client, store->holds, &store->segments);
     if (status == YOLK_OK)
-        status = make_segment(store);
+        status = make_segment(store, deadline_ns);
     if (status == YOLK_OK)
         status = store_control_start(store);
     return status;

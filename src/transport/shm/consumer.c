@@ -26,6 +26,7 @@ enum {
     BACKOFF_MAX_MS = 1000,
     COPY_CHUNK = 1024 * 1024,
     SLICE_MAX = 4 * 1024 * 1024,
+    AHEAD_STEP = 2 * 1024 * 1024, /* one page table */
 };
 
 enum link_state { SHM_CLOSED, SHM_HELLO, SHM_WAIT_OPENED, SHM_READY };
@@ -41,6 +42,9 @@ struct link {
     struct wire_hello_machine hello;
     struct base_buf out, in;
     struct memory_mapping data, page;
+    /* For each AHEAD_STEP of data whether its pages were mapped; NULL: no memory for that. Read and
+     * written by those who use the mapping. */
+    _Atomic bool *ahead;
     uint64_t size;
     uint32_t users;
     bool pinned; /* target_map gave the address away */
@@ -70,6 +74,8 @@ static void link_reset(struct link *l)
     if (l->page.address != NULL)
         memory_unmap(&l->page);
     l->data = l->page = (struct memory_mapping){0};
+    free((void *)l->ahead);
+    l->ahead = NULL;
     net_close(l->fd);
     l->fd = -1;
     wire_hello_wipe(&l->hello);
@@ -206,6 +212,7 @@ static int link_map(struct link *l, const struct shm_opened *opened, const int f
         return status;
     /* A child that is forked meanwhile must not keep a mapping that nobody counts. */
     (void)madvise(l->data.address, l->data.size, MADV_DONTFORK);
+    l->ahead = calloc(l->data.size / AHEAD_STEP + 1, sizeof *l->ahead);
     const struct shm_header *header = l->page.address;
     shm_instance_format(header->instance, instance);
     if (header->magic != SHM_HEADER_MAGIC || strcmp(instance, l->target->instance) != 0)
@@ -421,6 +428,22 @@ static enum yolk_submit submit_failed(struct yolk_io *io, int status)
     return YOLK_SUBMIT_FAILED;
 }
 
+/* Mapping a step at once costs a tenth of taking a fault for each of its pages. */
+static void map_ahead(struct link *l, uint64_t offset, uint64_t size)
+{
+    if (l->ahead == NULL || size == 0)
+        return;
+    for (uint64_t at = offset / AHEAD_STEP; at <= (offset + size - 1) / AHEAD_STEP; at++) {
+        if (atomic_load_explicit(&l->ahead[at], memory_order_relaxed))
+            continue;
+        uint64_t start = at * AHEAD_STEP, left = l->data.size - start;
+        memory_map_ahead((char *)l->data.address + start, left < AHEAD_STEP ? left : AHEAD_STEP,
+                         l->writable);
+        /* Two who come at once both map it, which does no harm. */
+        atomic_store_explicit(&l->ahead[at], true, memory_order_relaxed);
+    }
+}
+
 static void copy_chunks(uint8_t *to, const uint8_t *from, uint64_t size)
 {
     while (size > 0) {
@@ -447,6 +470,7 @@ enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
     if (io->offset > l->size || io->size > l->size - io->offset) {
         status = base_fail(YOLK_ERR_INVALID, 0, "shm: outside the segment");
     } else if (io->size > 0) {
+        map_ahead(l, io->offset, io->size);
         if (io->opcode == YOLK_WRITE)
             copy_chunks(remote + io->offset, io->local, io->size);
         else
