@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #define LOG_ROOM "config"
 #include "base/log.h"
@@ -16,16 +17,21 @@ static bool same_name(const char *a, const char *b, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         char left = a[i] == '_' ? '-' : a[i];
-        char right = b[i] == '_' ? '-' : b[i];
-        if (left != right || left == '\0')
+        if (left != b[i] || left == '\0' || left == '|')
             return false;
     }
-    return b[size] == '\0';
+    return b[size] == '\0' || b[size] == '|';
 }
 
-static const char *fallback_text(const struct base_setting_info *info)
+static bool is_alias(const char *name, const char *aliases, size_t size)
 {
-    return info->fallback != NULL ? info->fallback : "";
+    for (; aliases != NULL; aliases = strchr(aliases, '|')) {
+        if (*aliases == '|')
+            aliases++;
+        if (same_name(name, aliases, size))
+            return true;
+    }
+    return false;
 }
 
 /* ---- one value ---- */
@@ -120,9 +126,12 @@ static int take(struct base_config *config, const struct base_setting_info *info
         return status;
     if (old->origin > origin)
         return YOLK_OK;
-    value.text = strdup(text);
+    bool joined = info->repeats && old->origin == origin;
+    size_t size = strlen(text) + 1 + (joined ? strlen(old->text) + 1 : 0);
+    value.text = base_malloc(size);
     if (value.text == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the setting %s", name);
+    snprintf(value.text, size, "%s%s%s", joined ? old->text : "", joined ? "\n" : "", text);
     free(old->text);
     *old = value;
     return YOLK_OK;
@@ -133,7 +142,8 @@ int base_config_init(struct base_config *config, unsigned commands)
     *config = (struct base_config){.commands = commands};
     for (int i = 0; i < SET_COUNT; i++) {
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
-        int status = parse_value(info, info->flag, fallback_text(info), 1, &config->values[i]);
+        const char *text = base_setting_fallback(info, commands);
+        int status = parse_value(info, info->flag, text, 1, &config->values[i]);
         if (status != YOLK_OK)
             return status;
     }
@@ -148,12 +158,6 @@ void base_config_free(struct base_config *config)
     *config = (struct base_config){0};
 }
 
-int base_config_set(struct base_config *config, enum base_setting setting, const char *value)
-{
-    const struct base_setting_info *info = base_setting_info(setting);
-    return take(config, info, info->flag, value, 1, ORIGIN_ARGUMENT);
-}
-
 /* ---- by name ---- */
 
 struct match {
@@ -165,7 +169,7 @@ static bool find_name(const char *name, size_t size, unsigned commands, struct m
 {
     for (int i = 0; i < SET_COUNT; i++) {
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
-        bool alias = info->alias_flag != NULL && same_name(name, info->alias_flag, size);
+        bool alias = is_alias(name, info->alias_flag, size);
         if ((info->commands & commands) == 0 || (!alias && !same_name(name, info->flag, size)))
             continue;
         match->info = info;
@@ -191,9 +195,14 @@ int base_config_file_pair(struct base_config *config, const char *key, const cha
                           const char *where)
 {
     struct match match;
-    if (!find_name(key, strlen(key), COMMAND_ALL, &match) || match.info->id == SET_CONFIG ||
-        match.info->id == SET_HELP)
+    if (!find_name(key, strlen(key), config->commands, &match)) {
+        if (find_name(key, strlen(key), ~0u, &match))
+            return YOLK_OK;
         return base_fail(YOLK_ERR_CONFIG, 0, "%s: unknown setting \"%.64s\"", where, key);
+    }
+    if (match.info->argument_only || match.info->id == SET_CONFIG)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\" is a flag only, not for a file", where,
+                         key);
     char name[MAX_NAME];
     snprintf(name, sizeof(name), "%s: %.64s", where, key);
     return take(config, match.info, name, value, match.scale, ORIGIN_FILE);
@@ -204,8 +213,8 @@ static int add_positional(struct base_config *config, const char *text)
     if (config->positional_count >= CONFIG_MAX_POSITIONAL)
         return base_fail(YOLK_ERR_CONFIG, 0, "more than %d arguments", CONFIG_MAX_POSITIONAL);
     if (config->positional_count % 16 == 0) {
-        const char **more = realloc(config->positional,
-                                    (config->positional_count + 16) * sizeof(*config->positional));
+        const char **more = base_realloc(config->positional, (config->positional_count + 16) *
+                                                                 sizeof(*config->positional));
         if (more == NULL)
             return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the arguments");
         config->positional = more;
@@ -238,7 +247,7 @@ static int take_flag(struct base_config *config, int argc, char *const *argv, in
         return base_fail(YOLK_ERR_CONFIG, 0, "unknown flag %.*s", size < 64 ? (int)size : 64,
                          argument);
     char name[MAX_NAME];
-    snprintf(name, sizeof(name), "--%s", match.info->flag);
+    snprintf(name, sizeof(name), "%.*s", (int)size, argument);
     const char *value = equals != NULL ? equals + 1 : NULL;
     if (value == NULL && match.info->type == CONFIG_BOOL)
         value = negated ? "false" : "true";
@@ -282,26 +291,31 @@ static bool is_variable(const char *name, const char *entry, size_t size)
     return name != NULL && strlen(name) == size && strncmp(name, entry, size) == 0;
 }
 
-/* Whether the row knows the variable; own names win over upstream's of the same row. */
-static int take_variable(struct base_config *config, const struct base_setting_info *info,
-                         const char *entry, const char *equals, char *const *environment,
-                         bool *known)
+static bool is_set(const char *variable, char *const *environment)
 {
-    size_t size = (size_t)(equals - entry);
-    bool own = is_variable(info->environment, entry, size);
+    size_t size = strlen(variable);
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, variable, size) == 0 && (*environment)[size] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* Takes the variable if it is this row's; the own name wins over upstream's. */
+static int take_variable(struct base_config *config, const struct base_setting_info *info,
+                         const char *entry, size_t size, char *const *environment, bool *known)
+{
+    char variable[SETTING_VARIABLE_MAX];
+    bool own = is_variable(base_setting_variable(info, variable), entry, size);
     if (!own && !is_variable(info->alias_environment, entry, size))
         return YOLK_OK;
     *known = true;
-    if (!own && info->environment != NULL) {
-        size_t length = strlen(info->environment);
-        for (char *const *other = environment; *other != NULL; other++) {
-            if (strncmp(*other, info->environment, length) == 0 && (*other)[length] == '=')
-                return YOLK_OK;
-        }
-    }
+    if ((info->commands & config->commands) == 0 || (!own && is_set(variable, environment)))
+        return YOLK_OK;
     char name[MAX_NAME];
     snprintf(name, sizeof(name), "%.*s", (int)size, entry);
-    return take(config, info, name, equals + 1, own ? 1 : info->alias_scale, ORIGIN_ENVIRONMENT);
+    return take(config, info, name, entry + size + 1, own ? 1 : info->alias_scale,
+                ORIGIN_ENVIRONMENT);
 }
 
 int base_config_environment(struct base_config *config, char *const *environment)
@@ -316,7 +330,7 @@ int base_config_environment(struct base_config *config, char *const *environment
         bool known = false;
         for (int i = 0; i < SET_COUNT; i++) {
             int status = take_variable(config, base_setting_info((enum base_setting)i), *entry,
-                                       equals, environment, &known);
+                                       (size_t)(equals - *entry), environment, &known);
             if (status != YOLK_OK)
                 return status;
         }
@@ -344,12 +358,6 @@ int base_config_check(const struct base_config *config)
         base_config_ratio(config, SET_EVICTION_RATIO))
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "eviction-ratio must not exceed eviction-high-watermark-ratio");
-    if (base_config_bool(config, SET_EMBEDDED) && base_config_bool(config, SET_PROCESSES))
-        return base_fail(YOLK_ERR_CONFIG, 0, "--embedded and --processes exclude each other");
-    if (base_config_bool(config, SET_RESPAWN) && !base_config_bool(config, SET_PROCESSES))
-        return base_fail(YOLK_ERR_CONFIG, 0, "--respawn needs --processes");
-    if (base_config_bool(config, SET_SYNTHETIC) && base_config_given(config, SET_TRACE))
-        return base_fail(YOLK_ERR_CONFIG, 0, "--trace and --synthetic exclude each other");
     return YOLK_OK;
 }
 
@@ -358,7 +366,8 @@ int base_config_check(const struct base_config *config)
 const char *base_config_string(const struct base_config *config, enum base_setting setting)
 {
     const char *text = config->values[setting].text;
-    return text != NULL ? text : fallback_text(base_setting_info(setting));
+    return text != NULL ? text
+                        : base_setting_fallback(base_setting_info(setting), config->commands);
 }
 
 uint64_t base_config_u64(const struct base_config *config, enum base_setting setting)
@@ -381,8 +390,8 @@ bool base_config_given(const struct base_config *config, enum base_setting setti
     return config->values[setting].origin != ORIGIN_DEFAULT;
 }
 
-const char *base_config_origin_name(enum base_config_origin origin)
+enum base_config_origin base_config_origin(const struct base_config *config,
+                                           enum base_setting setting)
 {
-    static const char *const NAMES[] = {"default", "file", "environment", "argument"};
-    return NAMES[origin];
+    return config->values[setting].origin;
 }

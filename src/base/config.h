@@ -4,6 +4,8 @@
  * flags, environment variables, file keys and documentation. Precedence: argument > environment >
  * file > default, in whatever order they are read. Whatever is unknown or does not parse is an
  * error that names it; only a MOONCAKE_* or MC_* variable that means nothing here is a warning.
+ * What the environment or a file says of settings that the command does not take is not looked at,
+ * so that one environment and one file serve all commands.
  *
  * Use:  base_config_init(&config, COMMAND_NODE);
  *       if (base_config_args(&config, argc - 2, argv + 2) || base_config_environment(&config,
@@ -33,7 +35,9 @@ enum base_command {
     COMMAND_STAT = 1 << 7, /* stat is COMMAND_CLIENT | COMMAND_STAT; the bits below likewise */
     COMMAND_LS = 1 << 8,
     COMMAND_RM = 1 << 9,
-    COMMAND_ALL = (1 << 10) - 1
+    COMMAND_CONFIG = 1 << 10,
+    COMMAND_ALL = (1 << 11) - 1,
+    COMMAND_MUTANTS = 1 << 11 /* yolk-sim, a program of its own */
 };
 
 enum base_setting {
@@ -49,19 +53,25 @@ enum base_setting {
     SET_SECRET_FILE, /* --secret-file */
     SET_TRANSPORT,   /* --transport auto|shm|tcp */
     /* master */
-    SET_LISTEN,         /* --listen HOST:PORT */
-    SET_METRICS_LISTEN, /* --metrics-listen HOST:PORT, "" = off */
-    SET_LEASE_TTL,      /* --lease-ttl */
-    SET_GUARD_TTL,      /* --guard-ttl */
-    SET_PUT_TIMEOUT,    /* --put-timeout */
-    SET_HEARTBEAT,      /* --heartbeat */
-    SET_SESSION_TTL,    /* --session-ttl */
-    SET_EVICTION_HIGH,  /* --eviction-high-watermark-ratio */
-    SET_EVICTION_RATIO, /* --eviction-ratio */
-    SET_MAX_OBJECTS,    /* --max-objects */
-    SET_MAX_SESSIONS,   /* --max-sessions */
+    SET_LISTEN,            /* --listen HOST:PORT */
+    SET_LISTEN_HOST,       /* --host */
+    SET_LISTEN_PORT,       /* --port */
+    SET_METRICS_LISTEN,    /* --metrics-listen HOST:PORT, "" = off */
+    SET_METRICS_PORT,      /* --admin-port */
+    SET_MAX_CONNECTIONS,   /* --max-connections */
+    SET_HANDSHAKE_TIMEOUT, /* --handshake-timeout */
+    SET_SPIN,              /* --spin MICROSECONDS */
+    SET_LEASE_TTL,         /* --lease-ttl */
+    SET_GUARD_TTL,         /* --guard-ttl */
+    SET_PUT_TIMEOUT,       /* --put-timeout */
+    SET_HEARTBEAT,         /* --heartbeat */
+    SET_SESSION_TTL,       /* --session-ttl */
+    SET_EVICTION_HIGH,     /* --eviction-high-watermark-ratio */
+    SET_EVICTION_RATIO,    /* --eviction-ratio */
+    SET_MAX_OBJECTS,       /* --max-objects */
+    SET_MAX_SESSIONS,      /* --max-sessions */
     /* node */
-    SET_SEGMENT_SIZE, /* --segment-size */
+    SET_SEGMENT_SIZE, /* --segment-size, --dram */
     SET_DRAIN_GRACE,  /* --drain-grace */
     /* client */
     SET_PUT_WAIT,    /* --put-wait */
@@ -69,10 +79,9 @@ enum base_setting {
     SET_REPLICA_NUM, /* --replica-num */
     SET_FORCE,       /* --force */
     SET_RECOUNT,     /* --recount */
-    SET_JSON,        /* --json FILE (replay, demo) */
     SET_LIMIT,       /* --limit (ls) */
     SET_ALL,         /* --all (rm) */
-    /* replay and demo */
+    /* replay */
     SET_TRACE,        /* --trace FILE */
     SET_SYNTHETIC,    /* --synthetic */
     SET_BLOCK_SIZE,   /* --block-size */
@@ -84,17 +93,20 @@ enum base_setting {
     SET_RESPAWN,      /* --respawn */
     SET_REQUESTS,     /* --requests */
     SET_UNORDERED,    /* --unordered */
-    SET_VERIFY,       /* --verify (on unless --verify=false) */
+    SET_VERIFY,       /* --verify: accepted for clarity */
     SET_SEED,         /* --seed */
-    SET_HOLD,         /* --hold: keep serving after the report until a signal */
-    SET_VERBOSE,      /* --verbose */
+    SET_HOLD,         /* --hold: keep the processes after the report until input ends */
     SET_REPORT_EVERY, /* --report-every N requests */
+    SET_JSON,         /* --json FILE */
+    SET_MASTER_FLAG,  /* --master-flag FLAG, repeated */
+    SET_NODE_FLAG,    /* --node-flag FLAG, repeated */
     /* sim */
     SET_SEEDS,    /* --seeds A..B */
     SET_STEPS,    /* --steps */
     SET_MUTATION, /* --mutation NAME, in yolk-sim */
     /* doctor */
-    SET_PATH, /* --path: a directory to try O_DIRECT on */
+    SET_PATH,        /* --path: a directory to try O_DIRECT on */
+    SET_DOCTOR_JSON, /* --json */
     SET_COUNT
 };
 
@@ -109,25 +121,36 @@ enum base_config_type {
 
 enum base_config_origin { ORIGIN_DEFAULT = 0, ORIGIN_FILE, ORIGIN_ENVIRONMENT, ORIGIN_ARGUMENT };
 
-/* One row of the table; see settings.c. */
+/* One row of the table; see settings.c. Two rows may share a flag if no command takes both. */
 struct base_setting_info {
     enum base_setting id;
-    const char *flag; /* without dashes; the file key is the same with '_' for '-' */
+    const char *flag; /* without dashes; the file key is the same with '_' for '-', the environment
+                         variable YOLK_ and the same in capitals */
     char letter;      /* short flag or 0 */
     enum base_config_type type;
     const char *fallback;          /* the default as text; NULL: the empty string */
+    unsigned other_commands;       /* these have another default ... */
+    const char *other_fallback;    /* ... this one */
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
-    const char *environment;       /* YOLK_..., or NULL */
+    bool argument_only;            /* neither in the environment nor in a file */
+    bool repeats;                  /* values add up, one a line */
     const char *alias_environment; /* an upstream name (MOONCAKE_*, MC_*), or NULL */
-    const char *alias_flag;        /* an upstream flag or file key, or NULL */
-    uint64_t alias_scale;   /* a plain number under the upstream name is in this unit; 0: 1 */
-    const char *choices;    /* "a|b|c" or NULL */
-    unsigned commands;      /* bits of enum base_command */
-    const char *value_name; /* shown in help, for example "SIZE" */
-    const char *doc;        /* one sentence */
+    const char *alias_flag;        /* other names of flag and file key, "a|b", or NULL */
+    uint64_t alias_scale;          /* a plain number under another name is in this unit; 0: 1 */
+    const char *choices;           /* "a|b|c" or NULL */
+    unsigned commands;             /* bits of enum base_command */
+    const char *value_name;        /* shown in help, for example "SIZE" */
+    const char *doc;               /* one sentence */
 };
 
+#define SETTING_VARIABLE_MAX 64
+
 const struct base_setting_info *base_setting_info(enum base_setting setting);
+/* The default in these commands. */
+const char *base_setting_fallback(const struct base_setting_info *info, unsigned commands);
+/* The environment variable, written to `name`; "" if there is none. */
+const char *base_setting_variable(const struct base_setting_info *info,
+                                  char name[SETTING_VARIABLE_MAX]);
 
 struct base_config_value {
     enum base_config_origin origin;
@@ -159,13 +182,9 @@ YOLK_MUST_USE int base_config_args(struct base_config *config, int argc, char *c
 /* Takes known YOLK_* variables and upstream aliases; warns once, in the log, of unknown MOONCAKE_*
  * and MC_*. */
 YOLK_MUST_USE int base_config_environment(struct base_config *config, char *const *environment);
-/* One pair of a file. `where` is for messages, for example "node.yaml:3". Settings of other
- * commands are taken silently, so that one file can serve all. */
+/* One pair of a file. `where` is for messages, for example "node.yaml:3". */
 YOLK_MUST_USE int base_config_file_pair(struct base_config *config, const char *key,
                                         const char *value, const char *where);
-/* From a program: counts as an argument. */
-YOLK_MUST_USE int base_config_set(struct base_config *config, enum base_setting setting,
-                                  const char *value);
 /* Rules between settings (a lease below the session's life, and so on). */
 YOLK_MUST_USE int base_config_check(const struct base_config *config);
 
@@ -176,7 +195,8 @@ bool base_config_bool(const struct base_config *config, enum base_setting settin
 double base_config_ratio(const struct base_config *config, enum base_setting setting);
 /* Given by argument, environment or file. */
 bool base_config_given(const struct base_config *config, enum base_setting setting);
-const char *base_config_origin_name(enum base_config_origin origin);
+enum base_config_origin base_config_origin(const struct base_config *config,
+                                           enum base_setting setting);
 
 /* Text for --help of these commands: one line a setting. */
 YOLK_MUST_USE int base_config_help(unsigned commands, struct base_buf *text);

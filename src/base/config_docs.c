@@ -20,12 +20,10 @@ static const struct {
     {COMMAND_STAT, "stat"},
     {COMMAND_LS, "ls"},
     {COMMAND_RM, "rm"},
+    {COMMAND_CONFIG, "config"},
+    {COMMAND_MUTANTS, "yolk-sim"},
 };
-
-static const char *default_text(const struct base_setting_info *info)
-{
-    return info->fallback != NULL ? info->fallback : "";
-}
+#define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
 int base_config_help(unsigned commands, struct base_buf *text)
 {
@@ -33,6 +31,7 @@ int base_config_help(unsigned commands, struct base_buf *text)
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
         if ((info->commands & commands) == 0)
             continue;
+        const char *fallback = base_setting_fallback(info, commands);
         char flag[96];
         char letter[8] = "";
         if (info->letter != 0)
@@ -43,11 +42,10 @@ int base_config_help(unsigned commands, struct base_buf *text)
         int status = base_buf_printf(text, "  %-40s %s", flag, info->doc);
         if (status == YOLK_OK && info->choices != NULL)
             status = base_buf_printf(text, " One of %s.", info->choices);
-        if (status == YOLK_OK && info->type != CONFIG_BOOL && default_text(info)[0] != '\0')
-            status = base_buf_printf(text, " [%s]", default_text(info));
-        if (status == YOLK_OK && info->type == CONFIG_BOOL &&
-            strcmp(default_text(info), "true") == 0)
-            status = base_buf_printf(text, " [on; --no-%s]", info->flag);
+        if (status == YOLK_OK && info->type != CONFIG_BOOL && fallback[0] != '\0')
+            status = base_buf_printf(text, " [%s]", fallback);
+        if (status == YOLK_OK && info->type == CONFIG_BOOL && strcmp(fallback, "true") == 0)
+            status = base_buf_printf(text, " [on]");
         if (status == YOLK_OK)
             status = base_buf_append(text, "\n", 1);
         if (status != YOLK_OK)
@@ -56,53 +54,80 @@ int base_config_help(unsigned commands, struct base_buf *text)
     return YOLK_OK;
 }
 
+/* The names of these commands, or those of all. */
+static void list_commands(unsigned commands, char *out, size_t size)
+{
+    size_t used = 0;
+    bool all = (commands & COMMAND_ALL) == COMMAND_ALL;
+    if (all)
+        used = (size_t)snprintf(out, size, "every command");
+    for (size_t i = 0; i < COMMAND_COUNT && used < size; i++) {
+        unsigned bit = COMMANDS[i].command;
+        if ((commands & bit) != 0 && !(all && (bit & COMMAND_ALL) != 0))
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used != 0 ? ", " : "",
+                                     COMMANDS[i].name);
+    }
+}
+
+/* "a|b" as "`PREFIXa` `PREFIXb`"; empty for NULL. */
+static int quote_each(struct base_buf *text, const char *prefix, const char *names)
+{
+    int status = YOLK_OK;
+    while (names != NULL && *names != '\0' && status == YOLK_OK) {
+        size_t size = strcspn(names, "|");
+        status = base_buf_printf(text, "`%s%.*s` ", prefix, (int)size, names);
+        names += size + (names[size] == '|');
+    }
+    return status;
+}
+
 static int markdown_row(const struct base_setting_info *info, struct base_buf *text)
 {
     static const char *const TYPES[] = {"text", "bool", "number", "size", "time", "ratio"};
-    char commands[128] = "every command";
-    if (info->commands != COMMAND_ALL) {
-        size_t used = 0;
-        for (size_t i = 0; i < sizeof(COMMANDS) / sizeof(COMMANDS[0]); i++) {
-            if ((info->commands & COMMANDS[i].command) != 0)
-                used += (size_t)snprintf(commands + used, sizeof(commands) - used, "%s%s",
-                                         used != 0 ? ", " : "", COMMANDS[i].name);
-        }
-    }
-    /* The bars of a choice would end the cell. */
-    char choices[128] = "";
-    if (info->choices != NULL) {
-        snprintf(choices, sizeof(choices), " One of: %s.", info->choices);
-        for (char *p = choices; *p != '\0'; p++) {
-            if (*p == '|')
-                *p = '/';
-        }
-    }
-    const char *fallback = default_text(info);
-    return base_buf_printf(
-        text, "| `--%s` | %s | %s%s%s | %s%s%s | %s%s%s%s%s%s | %s | %s%s |\n", info->flag,
-        TYPES[info->type], fallback[0] != '\0' ? "`" : "", fallback, fallback[0] != '\0' ? "`" : "",
-        info->environment != NULL ? "`" : "", info->environment != NULL ? info->environment : "",
-        info->environment != NULL ? "`" : "", info->alias_environment != NULL ? "`" : "",
-        info->alias_environment != NULL ? info->alias_environment : "",
-        info->alias_environment != NULL ? "` " : "", info->alias_flag != NULL ? "`--" : "",
-        info->alias_flag != NULL ? info->alias_flag : "", info->alias_flag != NULL ? "`" : "",
-        commands, info->doc, choices);
+    char commands[128], other[128] = "", variable[SETTING_VARIABLE_MAX];
+    list_commands(info->commands, commands, sizeof(commands));
+    list_commands(info->other_commands, other, sizeof(other));
+    int status = base_buf_printf(text, "| `--%s` | %s | ", info->flag, TYPES[info->type]);
+    if (status == YOLK_OK)
+        status = quote_each(text, "", base_setting_fallback(info, 0));
+    if (status == YOLK_OK && other[0] != '\0')
+        status = base_buf_printf(text, "(%s: `%s`) ", other, info->other_fallback);
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", base_setting_variable(info, variable));
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", info->alias_environment);
+    if (status == YOLK_OK)
+        status = quote_each(text, "--", info->alias_flag);
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| %s | %s ", commands, info->doc);
+    if (status == YOLK_OK && info->choices != NULL)
+        status = base_buf_printf(text, "One of: ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", info->choices);
+    return status == YOLK_OK ? base_buf_printf(text, "|\n") : status;
 }
 
 int base_config_markdown(struct base_buf *text)
 {
     int status = base_buf_printf(
-        text, "# Settings\n\n"
-              "Precedence: argument, environment, file, default. In a file the key is the flag "
-              "without its\n"
-              "dashes and with `_` for `-`. Sizes take KiB, MiB, GiB, TiB (and decimal KB, MB, GB, "
-              "TB), times\n"
-              "ms, s, m, h; a plain number is bytes or milliseconds. An unknown flag or key, or a "
-              "value that\n"
-              "does not parse, is an error. This page is made from the table in "
-              "`src/base/settings.c`.\n\n"
-              "| flag | type | default | environment | upstream's names | commands | meaning |\n"
-              "|---|---|---|---|---|---|---|\n");
+        text,
+        "# Settings\n\n"
+        "Precedence: argument, environment, file (`--config`), default. In a file the key is the "
+        "flag without its\n"
+        "dashes; `_` and `-` are the same there. What has no environment variable is a flag only. "
+        "Sizes take KiB, MiB,\n"
+        "GiB, TiB (and decimal KB, MB, GB, TB), times ms, s, m, h; a plain number is bytes or "
+        "milliseconds. An unknown\n"
+        "flag or key, or a value that does not parse, is an error; what the environment or a file "
+        "says of settings that\n"
+        "a command does not take is not looked at. This page is made from the table in "
+        "`src/base/settings.c`.\n\n"
+        "| flag | type | default | environment | other names | commands | meaning |\n"
+        "|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < SET_COUNT && status == YOLK_OK; i++)
         status = markdown_row(base_setting_info((enum base_setting)i), text);
     return status;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/config.h"
@@ -49,14 +50,14 @@ static void flags_in_all_forms(void **state)
     assert_int_equal(base_config_init(&config, COMMAND_REPLAY | COMMAND_RM | COMMAND_CLIENT),
                      YOLK_OK);
     assert_int_equal(ARGS(&config, "key1", "--dram", "4GiB", "--block_size=16KiB", "--no-verify",
-                          "-f", "--respawn=false", "--put-wait", "10s", "--", "--dram"),
+                          "-f", "--respawn=false", "--timeout", "10s", "--", "--dram"),
                      YOLK_OK);
     assert_true(base_config_u64(&config, SET_DRAM) == 4ull << 30);
     assert_int_equal(base_config_u64(&config, SET_BLOCK_SIZE), 16384);
     assert_false(base_config_bool(&config, SET_VERIFY));
     assert_true(base_config_bool(&config, SET_FORCE));
     assert_false(base_config_bool(&config, SET_RESPAWN));
-    assert_int_equal(base_config_u64(&config, SET_PUT_WAIT), 10000);
+    assert_int_equal(base_config_u64(&config, SET_TIMEOUT), 10000);
     assert_int_equal(config.positional_count, 2);
     assert_string_equal(config.positional[0], "key1");
     assert_string_equal(config.positional[1], "--dram");
@@ -135,15 +136,90 @@ static void file_keys(void **state)
     assert_int_equal(base_config_file_pair(&config, "lease_ttl", "3s", "m.yaml:1"), YOLK_OK);
     assert_int_equal(base_config_file_pair(&config, "client_ttl", "60", "m.yaml:2"), YOLK_OK);
     assert_int_equal(base_config_u64(&config, SET_SESSION_TTL), 60000);
-    /* Of another command: taken, so that one file serves all. */
-    assert_int_equal(base_config_file_pair(&config, "segment_size", "2GiB", "m.yaml:3"), YOLK_OK);
+    /* Of another command: not looked at, so that one file serves all. */
+    assert_int_equal(base_config_file_pair(&config, "segment_size", "much", "m.yaml:3"), YOLK_OK);
+    assert_int_equal(base_config_file_pair(&config, "dram", "much", "m.yaml:3"), YOLK_OK);
     assert_int_equal(base_config_file_pair(&config, "lease_tll", "3s", "m.yaml:4"),
                      YOLK_ERR_CONFIG);
     assert_string_equal(yolk_last_error(), "m.yaml:4: unknown setting \"lease_tll\"");
     assert_int_equal(base_config_file_pair(&config, "lease_ttl", "3x", "m.yaml:5"),
                      YOLK_ERR_CONFIG);
     assert_non_null(strstr(yolk_last_error(), "m.yaml:5: lease_ttl: \"3x\""));
+    /* What is sensible on the command line only. */
+    const char *only_flags[] = {"config", "help", "port"};
+    for (size_t i = 0; i < sizeof(only_flags) / sizeof(only_flags[0]); i++) {
+        assert_int_equal(base_config_file_pair(&config, only_flags[i], "1", "m.yaml:6"),
+                         YOLK_ERR_CONFIG);
+        assert_non_null(strstr(yolk_last_error(), only_flags[i]));
+        assert_non_null(strstr(yolk_last_error(), "flag only"));
+    }
     base_config_free(&config);
+}
+
+/* The replay's settings have all three ways in, and what others' mean is not its matter. */
+static void environment_and_file_of_a_replay(void **state)
+{
+    (void)state;
+    char *environment[] = {"YOLK_DRAM=512MiB", "YOLK_SEGMENT_SIZE=nonsense",
+                           "YOLK_LEASE_TTL=0", "YOLK_PROCESSES=true",
+                           "YOLK_HELP=true",   NULL};
+    char *wrong[] = {"YOLK_NODES=65", NULL};
+    struct base_config config;
+    assert_int_equal(base_config_init(&config, COMMAND_REPLAY), YOLK_OK);
+    assert_int_equal(base_config_u64(&config, SET_PUT_WAIT), 10000);
+    assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
+    assert_int_equal(base_config_file_pair(&config, "block-size", "16KiB", "r.yaml:1"), YOLK_OK);
+    assert_int_equal(base_config_file_pair(&config, "dram", "1GiB", "r.yaml:2"), YOLK_OK);
+    assert_int_equal(base_config_u64(&config, SET_DRAM), 512 << 20);
+    assert_int_equal(base_config_u64(&config, SET_BLOCK_SIZE), 16 << 10);
+    assert_true(base_config_bool(&config, SET_PROCESSES));
+    assert_false(base_config_bool(&config, SET_HELP));
+    assert_int_equal(base_config_origin(&config, SET_DRAM), ORIGIN_ENVIRONMENT);
+    assert_int_equal(base_config_origin(&config, SET_BLOCK_SIZE), ORIGIN_FILE);
+    assert_int_equal(base_config_environment(&config, wrong), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "YOLK_NODES: \"65\""));
+    base_config_free(&config);
+}
+
+static void values_that_add_up(void **state)
+{
+    (void)state;
+    struct base_config config;
+    assert_int_equal(base_config_init(&config, COMMAND_REPLAY), YOLK_OK);
+    assert_string_equal(base_config_string(&config, SET_NODE_FLAG), "");
+    assert_int_equal(base_config_file_pair(&config, "node_flag", "--a", "r.yaml:1"), YOLK_OK);
+    assert_int_equal(ARGS(&config, "--node-flag", "--b=1", "--node-flag=--c"), YOLK_OK);
+    assert_string_equal(base_config_string(&config, SET_NODE_FLAG), "--b=1\n--c");
+    base_config_free(&config);
+}
+
+static bool share_a_name(const struct base_setting_info *a, const struct base_setting_info *b)
+{
+    char names[256];
+    snprintf(names, sizeof(names), "|%s|%s|", a->flag, a->alias_flag ? a->alias_flag : "");
+    char other[128];
+    snprintf(other, sizeof(other), "%s|%s", b->flag, b->alias_flag ? b->alias_flag : "");
+    char *rest = other;
+    for (char *name; (name = strsep(&rest, "|")) != NULL;) {
+        char piece[130];
+        snprintf(piece, sizeof(piece), "|%s|", name);
+        if (name[0] != '\0' && strstr(names, piece) != NULL)
+            return true;
+    }
+    return a->letter != 0 && a->letter == b->letter;
+}
+
+static void no_command_has_two_settings_of_one_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SET_COUNT; i++) {
+        for (int j = i + 1; j < SET_COUNT; j++) {
+            const struct base_setting_info *a = base_setting_info((enum base_setting)i);
+            const struct base_setting_info *b = base_setting_info((enum base_setting)j);
+            if (share_a_name(a, b) && (a->commands & b->commands) != 0)
+                fail_msg("--%s and --%s", a->flag, b->flag);
+        }
+    }
 }
 
 static void rules_between_settings(void **state)
@@ -151,12 +227,12 @@ static void rules_between_settings(void **state)
     (void)state;
     struct base_config config;
     assert_int_equal(base_config_init(&config, COMMAND_ALL), YOLK_OK);
-    assert_int_equal(base_config_set(&config, SET_HEARTBEAT, "9s"), YOLK_OK);
+    assert_int_equal(ARGS(&config, "--heartbeat", "9s"), YOLK_OK);
     assert_int_equal(base_config_check(&config), YOLK_ERR_CONFIG);
     assert_non_null(strstr(yolk_last_error(), "heartbeat"));
-    assert_int_equal(base_config_set(&config, SET_HEARTBEAT, "1s"), YOLK_OK);
-    assert_int_equal(base_config_set(&config, SET_RESPAWN, "true"), YOLK_OK);
+    assert_int_equal(ARGS(&config, "--heartbeat", "1s", "--eviction-ratio", "0.96"), YOLK_OK);
     assert_int_equal(base_config_check(&config), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "eviction-ratio"));
     base_config_free(&config);
 }
 
@@ -177,6 +253,15 @@ static void documents_come_from_the_table(void **state)
         snprintf(cell, sizeof(cell), "| `--%s` |", base_setting_info((enum base_setting)i)->flag);
         assert_non_null(strstr((char *)text.data, cell));
     }
+    char *page = calloc(1, 1 << 20);
+    FILE *file = fopen(YOLK_SOURCE_DIR "/docs/settings.md", "re");
+    assert_non_null(page);
+    assert_non_null(file);
+    assert_true(fread(page, 1, (1 << 20) - 1, file) > 0);
+    fclose(file);
+    /* Else: build/yolk config >docs/settings.md */
+    assert_string_equal(page, (char *)text.data);
+    free(page);
     base_buf_free(&text);
 }
 
@@ -205,6 +290,9 @@ int main(void)
         cmocka_unit_test(strongest_origin_wins_in_any_order),
         cmocka_unit_test(unknown_upstream_variables_are_one_warning),
         cmocka_unit_test(file_keys),
+        cmocka_unit_test(environment_and_file_of_a_replay),
+        cmocka_unit_test(values_that_add_up),
+        cmocka_unit_test(no_command_has_two_settings_of_one_name),
         cmocka_unit_test(rules_between_settings),
         cmocka_unit_test(documents_come_from_the_table),
         cmocka_unit_test(log_keeps_peers_from_forging_lines),

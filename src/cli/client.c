@@ -14,25 +14,22 @@
 #include "base/limits.h"
 #include "cli/common.h"
 
-static struct cli_command put_command = {
-    "put",          "KEY [FILE|-]", "Stores a file (or standard input) under a key.",
-    COMMAND_CLIENT, NULL,           0};
-static struct cli_command get_command = {
-    "get",          "KEY [FILE|-]", "Writes a key's value to a file (or standard output).",
-    COMMAND_CLIENT, NULL,           0};
-static struct cli_command exist_command = {
-    "exist",        "KEY...", "Says of each key whether it is there; exit status 1 if one is not.",
-    COMMAND_CLIENT, NULL,     0};
-static struct cli_command ls_command = {
-    "ls", "", "Lists size and key of every object.", COMMAND_CLIENT | COMMAND_LS, NULL, 0};
-static struct cli_command rm_command = {
-    "rm", "KEY... | --all", "Removes objects.", COMMAND_CLIENT | COMMAND_RM, NULL, 0};
-static struct cli_command stat_command = {
-    "stat", "", "Shows the master's figures and this client's.", COMMAND_CLIENT | COMMAND_STAT,
-    NULL,   0};
+static const struct cli_command put_command = {
+    "put", "KEY [FILE|-]", "Stores a file (or standard input) under a key.", COMMAND_CLIENT};
+static const struct cli_command get_command = {
+    "get", "KEY [FILE|-]", "Writes a key's value to a file (or standard output).", COMMAND_CLIENT};
+static const struct cli_command exist_command = {
+    "exist", "KEY...", "Says of each key whether it is there; exit status 1 if one is not.",
+    COMMAND_CLIENT};
+static const struct cli_command ls_command = {"ls", "", "Lists size and key of every object.",
+                                              COMMAND_CLIENT | COMMAND_LS};
+static const struct cli_command rm_command = {"rm", "KEY... | --all", "Removes objects.",
+                                              COMMAND_CLIENT | COMMAND_RM};
+static const struct cli_command stat_command = {
+    "stat", "", "Shows the master's figures and this client's.", COMMAND_CLIENT | COMMAND_STAT};
 
 struct client {
-    struct cli_command *command;
+    const struct cli_command *command;
     struct base_config config;
     struct yolk_store *store;
     int code;
@@ -49,7 +46,7 @@ static bool check_key(struct client *client, const char *key)
 }
 
 /* Parses, checks the number of arguments and the first `keys` of them. */
-static bool begin(struct client *client, struct cli_command *command, int argc, char **argv,
+static bool begin(struct client *client, const struct cli_command *command, int argc, char **argv,
                   size_t minimum, size_t maximum, size_t keys)
 {
     *client = (struct client){.command = command};

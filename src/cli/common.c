@@ -34,65 +34,17 @@ int cli_failure(const struct cli_command *command, enum yolk_status status, cons
     return CLI_FAILED;
 }
 
-void cli_print_help(const struct cli_command *command)
+static void print_help(const struct cli_command *command)
 {
     struct base_buf text;
     printf("yolk %s%s%s\n\n%s\n\n", command->name, command->arguments[0] ? " " : "",
            command->arguments, command->summary);
-    for (size_t i = 0; i < command->extra_count; i++) {
-        const struct cli_extra *extra = &command->extras[i];
-        char left[64];
-        snprintf(left, sizeof(left), "--%s%s%s", extra->flag, extra->value_name ? " " : "",
-                 extra->value_name ? extra->value_name : "");
-        printf("  %-40s %s\n", left, extra->doc);
-    }
     base_buf_init(&text, 256 * 1024);
     if (base_config_help(command->commands, &text) == YOLK_OK)
         fwrite(text.data, 1, text.size, stdout);
     base_buf_free(&text);
-}
-
-/* "--flag VALUE" and "--flag=VALUE" of the extras are taken out of argv. */
-static bool take_extras(struct cli_command *command, int *argc, char **argv, int *code)
-{
-    int kept = 0;
-    for (int i = 0; i < *argc; i++) {
-        struct cli_extra *found = NULL;
-        const char *value = NULL;
-        if (strcmp(argv[i], "--") == 0) {
-            while (i < *argc)
-                argv[kept++] = argv[i++];
-            break;
-        }
-        for (size_t e = 0; e < command->extra_count && strncmp(argv[i], "--", 2) == 0; e++) {
-            size_t size = strlen(command->extras[e].flag);
-            if (strncmp(argv[i] + 2, command->extras[e].flag, size) != 0)
-                continue;
-            if (argv[i][2 + size] == '=')
-                value = argv[i] + 3 + size;
-            else if (argv[i][2 + size] != '\0')
-                continue;
-            found = &command->extras[e];
-            break;
-        }
-        if (!found) {
-            argv[kept++] = argv[i];
-            continue;
-        }
-        if (!value && !found->value_name) {
-            value = "";
-        } else if (!value) {
-            if (i + 1 == *argc) {
-                *code = cli_usage_error(command, "--%s needs a value (%s)", found->flag,
-                                        found->value_name);
-                return false;
-            }
-            value = argv[++i];
-        }
-        found->value = value;
-    }
-    *argc = kept;
-    return true;
+    printf("\nThe environment (YOLK_NAME_OF_FLAG) and a file (--config) set the same; "
+           "docs/settings.md has all of it.\n");
 }
 
 static int read_settings(struct base_config *config, int argc, char **argv)
@@ -106,11 +58,9 @@ static int read_settings(struct base_config *config, int argc, char **argv)
     return status == YOLK_OK ? base_config_check(config) : status;
 }
 
-bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_config *config,
+bool cli_parse(const struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code)
 {
-    if (!take_extras(command, &argc, argv, code))
-        return false;
     int status = base_config_init(config, command->commands);
     if (status == YOLK_OK)
         status = read_settings(config, argc, argv);
@@ -120,9 +70,14 @@ bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_c
         return false;
     }
     if (base_config_bool(config, SET_HELP)) {
-        cli_print_help(command);
+        print_help(command);
         base_config_free(config);
         *code = CLI_OK;
+        return false;
+    }
+    if (!command->arguments[0] && config->positional_count > 0) {
+        *code = cli_usage_error(command, "\"%s\": no argument is expected", config->positional[0]);
+        base_config_free(config);
         return false;
     }
     enum base_log_level level;
@@ -139,6 +94,18 @@ static const char *text_or_null(const struct base_config *config, enum base_sett
     return text[0] ? text : NULL;
 }
 
+void cli_waits(const struct base_config *config, uint64_t *put_wait_ms, uint64_t *timeout_ms)
+{
+    *put_wait_ms = base_config_u64(config, SET_PUT_WAIT);
+    *timeout_ms = base_config_u64(config, SET_TIMEOUT);
+    if (*put_wait_ms <= *timeout_ms)
+        return;
+    if (!base_config_given(config, SET_PUT_WAIT))
+        *put_wait_ms = *timeout_ms;
+    else if (!base_config_given(config, SET_TIMEOUT))
+        *timeout_ms = *put_wait_ms;
+}
+
 enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
                                 struct yolk_store **out)
 {
@@ -150,11 +117,7 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
     options.secret_file = text_or_null(config, SET_SECRET_FILE);
     options.transport = text_or_null(config, SET_TRANSPORT);
     options.segment_size_bytes = segment_size;
-    options.put_wait_ms = base_config_u64(config, SET_PUT_WAIT);
-    options.timeout_ms = base_config_u64(config, SET_TIMEOUT);
-    /* Whoever shortens only the whole shortens its part. */
-    if (options.put_wait_ms > options.timeout_ms && !base_config_given(config, SET_PUT_WAIT))
-        options.put_wait_ms = options.timeout_ms;
+    cli_waits(config, &options.put_wait_ms, &options.timeout_ms);
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
     options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);
     return yolk_store_open(&options, out);

@@ -12,29 +12,19 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* A flag of one command that stands for a setting of the table in a handier form, or for none. */
-struct cli_extra {
-    const char *flag;       /* without dashes */
-    const char *value_name; /* NULL: it takes no value */
-    const char *doc;
-    const char *value; /* as given; NULL: not */
-};
-
 struct cli_command {
     const char *name;
-    const char *arguments; /* for example "KEY [FILE]" */
+    const char *arguments; /* for example "KEY [FILE]"; "": it takes none */
     const char *summary;
     unsigned commands; /* bits of enum base_command */
-    struct cli_extra *extras;
-    size_t extra_count;
 };
 
 /*
  * Reads arguments (without program and command), environment and configuration file. Returns true
  * to go on. When it returns false *code is the exit code: help was asked for, or something is wrong
- * and has been said. The config must be freed in the first case only. `argv` is changed.
+ * and has been said. The config must be freed in the first case only.
  */
-bool cli_parse(struct cli_command *command, int argc, char **argv, struct base_config *config,
+bool cli_parse(const struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code);
 /* "yolk NAME: ..." on standard error; returns CLI_USAGE. */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
@@ -42,8 +32,9 @@ int cli_usage_error(const struct cli_command *command, const char *format, ...)
 /* The same with the thread's last error behind it; returns CLI_FAILED. */
 int cli_failure(const struct cli_command *command, enum yolk_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void cli_print_help(const struct cli_command *command);
 
+/* put-wait and timeout. Whoever gives only one of the two means the other one to fit. */
+void cli_waits(const struct base_config *config, uint64_t *put_wait_ms, uint64_t *timeout_ms);
 /* Opens a store as the settings say. With segment_size 0: a client. */
 enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
                                 struct yolk_store **out);
@@ -60,6 +51,7 @@ int cli_exist(int argc, char **argv);
 int cli_ls(int argc, char **argv);
 int cli_rm(int argc, char **argv);
 int cli_stat(int argc, char **argv);
+int cli_sim(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_config(int argc, char **argv);
 

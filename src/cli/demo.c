@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "cli/common.h"
 #include "cli/replay.h"
+
+static const struct cli_command command = {
+    "demo", "", "A small store and its main job, in one process, with a report. It has no choices.",
+    COMMAND_DEMO};
 
 /* clang-format off */
 static const char introduction[] =
@@ -20,18 +24,23 @@ static const char conclusion[] =
 
 int cli_demo(int argc, char **argv)
 {
-    if (argc > 1) {
-        int help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
-        fprintf(help ? stdout : stderr, "usage: yolk demo (it takes no argument)\n");
-        return help ? 0 : 2;
-    }
-    struct replay_options options;
-    replay_default_options(&options);
-    options.mode = REPLAY_EMBEDDED;
-    options.nodes = 1;
-    options.requests = 3000;
-    options.dram = (uint64_t)512 << 20;
-    options.block_size = 32 << 10;
+    struct base_config config;
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    base_config_free(&config);
+    struct replay_options options = {
+        .mode = REPLAY_EMBEDDED,
+        .transport = "auto",
+        .block_size = 32 << 10,
+        .dram = (uint64_t)512 << 20,
+        .seed = 1,
+        .put_wait_ms = 10000,
+        .timeout_ms = 30000,
+        .nodes = 1,
+        .clients = 1,
+        .requests = 3000,
+    };
     fputs(introduction, stdout);
     fflush(stdout);
     struct replay_totals totals = {0};

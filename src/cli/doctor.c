@@ -10,16 +10,8 @@
 
 #include "cli/common.h"
 
-enum { EXTRA_JSON };
-
-static struct cli_extra extras[] = {
-    [EXTRA_JSON] = {"json", NULL, "Prints one JSON object.", NULL},
-};
-
-static struct cli_command command = {
-    "doctor",       "",     "Says what of this machine is used, and why not the rest.",
-    COMMAND_DOCTOR, extras, sizeof(extras) / sizeof(extras[0]),
-};
+static const struct cli_command command = {
+    "doctor", "", "Says what of this machine is used, and why not the rest.", COMMAND_DOCTOR};
 
 static const char *grade_name(enum doctor_grade grade)
 {
@@ -58,14 +50,12 @@ int cli_doctor(int argc, char **argv)
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
     const char *path = base_config_string(&config, SET_PATH);
-    if (config.positional_count > 0) {
-        code = cli_usage_error(&command, "\"%s\": no argument is expected", config.positional[0]);
-    } else if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
         code = cli_usage_error(&command, "--path %s: it must be a directory that exists", path);
     } else {
         size_t count = doctor_examine(path, items);
         code = CLI_OK;
-        if (extras[EXTRA_JSON].value) {
+        if (base_config_bool(&config, SET_DOCTOR_JSON)) {
             code = print_json(items, count);
         } else {
             for (size_t i = 0; i < count; i++)

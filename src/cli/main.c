@@ -5,41 +5,41 @@
 
 #include "cli/common.h"
 #include "cli/replay.h"
-#include "sim/sim.h"
 
 struct command {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
     const char *summary;               /* NULL: not for people */
-    const char *usage;                 /* NULL: the command itself answers --help */
 };
 
 static const struct command COMMANDS[] = {
-    {"master", cli_master, "runs the master: it knows which key is where", NULL},
-    {"node", cli_node, "gives memory of this machine to the store", NULL},
-    {"put", cli_put, "stores a file or standard input under a key", NULL},
-    {"get", cli_get, "writes a key's value to a file or standard output", NULL},
-    {"exist", cli_exist, "says of each key whether it is there", NULL},
-    {"ls", cli_ls, "lists the objects", NULL},
-    {"rm", cli_rm, "removes objects", NULL},
-    {"stat", cli_stat, "shows the figures; --recount checks them", NULL},
-    {"demo", cli_demo, "a small store and its main job, in one process", "It takes no flags."},
-    {"replay", cli_replay, "replays a trace of requests against a store", NULL},
-    {"sim", sim_main, "simulates a cluster under faults, by seed",
-     "yolk sim --seed S | --seeds A..B [--steps N]"},
-    {"doctor", cli_doctor, "what of this machine is used, and why not the rest", NULL},
-    {"config", cli_config, "prints all settings as a Markdown table", "It takes no flags."},
-    {"replay-worker", cli_replay_worker, NULL, "It takes no flags."},
+    {"master", cli_master, "runs the master: it knows which key is where"},
+    {"node", cli_node, "gives memory of this machine to the store"},
+    {"put", cli_put, "stores a file or standard input under a key"},
+    {"get", cli_get, "writes a key's value to a file or standard output"},
+    {"exist", cli_exist, "says of each key whether it is there"},
+    {"ls", cli_ls, "lists the objects"},
+    {"rm", cli_rm, "removes objects"},
+    {"stat", cli_stat, "shows the figures; --recount checks them"},
+    {"demo", cli_demo, "a small store and its main job, in one process"},
+    {"replay", cli_replay, "replays a trace of requests against a store"},
+    {"sim", cli_sim, "simulates a cluster under faults, by seed"},
+    {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
+    {"config", cli_config, "prints all settings as a Markdown table"},
+    {"replay-worker", cli_replay_worker, NULL},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
 int cli_config(int argc, char **argv)
 {
+    static const struct cli_command command = {
+        "config", "", "Prints all settings of all commands as a Markdown table.", COMMAND_CONFIG};
+    struct base_config config;
     struct base_buf text;
-    if (argc > 1) {
-        fprintf(stderr, "yolk config: \"%s\": no argument is expected\n", argv[1]);
-        return CLI_USAGE;
-    }
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    base_config_free(&config);
     base_buf_init(&text, 1 << 20);
     int status = base_config_markdown(&text);
     if (status == YOLK_OK)
@@ -81,11 +81,6 @@ static int help(int argc, char **argv)
     const struct command *command = find(argv[1]);
     if (!command)
         return unknown(argv[1]);
-    if (command->usage) {
-        printf("yolk %s: %s\n%s\n", command->name, command->summary ? command->summary : "internal",
-               command->usage);
-        return CLI_OK;
-    }
     char flag[] = "--help";
     char *arguments[] = {argv[1], flag, NULL};
     return command->run(2, arguments);

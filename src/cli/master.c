@@ -19,25 +19,8 @@
 #include "server/server.h"
 #include "wire/hello.h"
 
-enum { EXTRA_HOST, EXTRA_PORT, EXTRA_ADMIN_PORT, EXTRA_CONNECTIONS, EXTRA_HANDSHAKE, EXTRA_SPIN };
-
-static struct cli_extra extras[] = {
-    [EXTRA_HOST] = {"host", "ADDRESS", "Address to listen on; short for --listen ADDRESS:PORT.",
-                    NULL},
-    [EXTRA_PORT] = {"port", "PORT", "Port to listen on, 0 for a free one. [50051]", NULL},
-    [EXTRA_ADMIN_PORT] = {"admin-port", "PORT",
-                          "Port of /metrics and /health, 0 for a free one. [9003]", NULL},
-    [EXTRA_CONNECTIONS] = {"max-connections", "N", "Connections at a time. [4096]", NULL},
-    [EXTRA_HANDSHAKE] = {"handshake-timeout", "TIME",
-                         "A connection that has not said hello by then is closed. [5s]", NULL},
-    [EXTRA_SPIN] = {"spin", "MICROSECONDS",
-                    "Polls so long before it sleeps: quicker answers, a busy processor. [0]", NULL},
-};
-
-static struct cli_command command = {
-    "master",       "",     "Runs the master: it knows which key is where.",
-    COMMAND_MASTER, extras, sizeof(extras) / sizeof(extras[0]),
-};
+static const struct cli_command command = {
+    "master", "", "Runs the master: it knows which key is where.", COMMAND_MASTER};
 
 struct setup {
     struct base_config config;
@@ -50,46 +33,31 @@ struct setup {
     char metrics[NET_ADDRESS_TEXT_MAX];
 };
 
-static int extra_u64(size_t extra, uint64_t minimum, uint64_t maximum, uint64_t *value)
-{
-    const char *text = extras[extra].value;
-    char name[64];
-    if (!text)
-        return YOLK_OK;
-    snprintf(name, sizeof(name), "--%s", extras[extra].flag);
-    int status = base_parse_u64(name, text, value);
-    if (status == YOLK_OK && (*value < minimum || *value > maximum))
-        status = base_fail(YOLK_ERR_CONFIG, 0, "%s %s: must be from %llu to %llu", name, text,
-                           (unsigned long long)minimum, (unsigned long long)maximum);
-    return status;
-}
-
 static void join_address(const char *host, uint64_t port, char *out, size_t size)
 {
     bool v6 = strchr(host, ':') && host[0] != '[';
     snprintf(out, size, v6 ? "[%s]:%llu" : "%s:%llu", host, (unsigned long long)port);
 }
 
-/* "HOST:PORT" of the table with the parts that were given by --host and --port put in. */
+/* "HOST:PORT" of the setting with what is given of `host` and `port_setting` put in. */
 static int merge_address(const struct base_config *config, enum base_setting setting,
-                         const char *host, size_t port_extra, char *out, size_t size)
+                         const char *host, enum base_setting port_setting, char *out, size_t size)
 {
     const char *text = base_config_string(config, setting);
     const char *colon = strrchr(text, ':');
     char old_host[256];
-    uint64_t port = 0;
-    if (!colon || strncmp(text, "unix:", 5) == 0) {
+    uint64_t port = base_config_u64(config, port_setting);
+    bool port_given = base_config_given(config, port_setting);
+    if (strncmp(text, "unix:", 5) == 0 || (!host && !port_given)) {
         snprintf(out, size, "%s", text);
         return YOLK_OK;
     }
-    if (!host && !extras[port_extra].value) {
-        snprintf(out, size, "%s", text);
-        return YOLK_OK;
-    }
+    if (!colon)
+        colon = text + strlen(text);
     snprintf(old_host, sizeof(old_host), "%.*s", (int)(colon - text), text);
-    int status = extras[port_extra].value
-                     ? extra_u64(port_extra, 0, 65535, &port)
-                     : base_parse_u64(base_setting_info(setting)->flag, colon + 1, &port);
+    int status = port_given ? YOLK_OK
+                            : base_parse_u64(base_setting_info(setting)->flag,
+                                             *colon ? colon + 1 : "", &port);
     if (status == YOLK_OK)
         join_address(host ? host : old_host, port, out, size);
     return status;
@@ -104,18 +72,20 @@ static int resolve(const char *flag, const char *text, struct net_address *out)
 static int read_addresses(struct setup *setup)
 {
     const struct base_config *config = &setup->config;
-    const char *host = extras[EXTRA_HOST].value;
+    const char *host = base_config_given(config, SET_LISTEN_HOST)
+                           ? base_config_string(config, SET_LISTEN_HOST)
+                           : NULL;
     /* With a secret the master may face the network; without one only this machine. */
     if (!host && setup->server.secret_size > 0 && !base_config_given(config, SET_LISTEN))
         host = "";
-    int status =
-        merge_address(config, SET_LISTEN, host, EXTRA_PORT, setup->listen, sizeof(setup->listen));
+    int status = merge_address(config, SET_LISTEN, host, SET_LISTEN_PORT, setup->listen,
+                               sizeof(setup->listen));
     if (status == YOLK_OK)
         status = resolve("listen", setup->listen, &setup->server.address);
-    setup->with_admin =
-        base_config_string(config, SET_METRICS_LISTEN)[0] || extras[EXTRA_ADMIN_PORT].value;
+    setup->with_admin = base_config_string(config, SET_METRICS_LISTEN)[0] ||
+                        base_config_given(config, SET_METRICS_PORT);
     if (status == YOLK_OK && setup->with_admin)
-        status = merge_address(config, SET_METRICS_LISTEN, NULL, EXTRA_ADMIN_PORT, setup->metrics,
+        status = merge_address(config, SET_METRICS_LISTEN, NULL, SET_METRICS_PORT, setup->metrics,
                                sizeof(setup->metrics));
     if (status == YOLK_OK && setup->with_admin)
         status = resolve("metrics-listen", setup->metrics, &setup->admin);
@@ -127,7 +97,6 @@ static int read_setup(struct setup *setup)
     const struct base_config *config = &setup->config;
     struct master_config *master = &setup->server.config;
     const char *secret_file = base_config_string(config, SET_SECRET_FILE);
-    uint64_t connections = 0;
     master_config_default(master);
     master->lease_ttl_ms = base_config_u64(config, SET_LEASE_TTL);
     master->guard_ttl_ms = base_config_u64(config, SET_GUARD_TTL);
@@ -138,14 +107,11 @@ static int read_setup(struct setup *setup)
     master->eviction_ratio = base_config_ratio(config, SET_EVICTION_RATIO);
     master->max_objects = base_config_u64(config, SET_MAX_OBJECTS);
     master->max_sessions = (uint32_t)base_config_u64(config, SET_MAX_SESSIONS);
-    int status = extra_u64(EXTRA_CONNECTIONS, 1, MAX_CONNECTIONS, &connections);
-    setup->server.max_connections = connections;
-    if (status == YOLK_OK)
-        status = extra_u64(EXTRA_SPIN, 0, 1000000, &setup->spin_us);
-    if (status == YOLK_OK && extras[EXTRA_HANDSHAKE].value)
-        status = base_parse_duration_ms("--handshake-timeout", extras[EXTRA_HANDSHAKE].value,
-                                        &setup->server.handshake_ms);
-    if (status == YOLK_OK && secret_file[0])
+    setup->server.max_connections = base_config_u64(config, SET_MAX_CONNECTIONS);
+    setup->server.handshake_ms = base_config_u64(config, SET_HANDSHAKE_TIMEOUT);
+    setup->spin_us = base_config_u64(config, SET_SPIN);
+    int status = YOLK_OK;
+    if (secret_file[0])
         status = server_read_secret(secret_file, setup->secret, sizeof(setup->secret),
                                     &setup->server.secret_size);
     setup->server.secret = setup->secret;
@@ -274,10 +240,7 @@ int cli_master(int argc, char **argv)
     setup.server.seed = random_u64(&random);
     signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
-    if (setup.config.positional_count > 0)
-        code = cli_usage_error(&command, "\"%s\": no argument is expected",
-                               setup.config.positional[0]);
-    else if (read_setup(&setup) != YOLK_OK)
+    if (read_setup(&setup) != YOLK_OK)
         code = cli_usage_error(&command, "%s", yolk_last_error());
     else
         code = serve(&setup);

@@ -15,20 +15,9 @@
 #include "cli/common.h"
 #include "platform/net.h"
 
-enum { EXTRA_DRAM };
-
-static struct cli_extra extras[] = {
-    [EXTRA_DRAM] = {"dram", "SIZE", "Memory this node gives; the same as --segment-size.", NULL},
-};
-
-static struct cli_command command = {
-    "node",
-    "",
-    "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
-    COMMAND_NODE,
-    extras,
-    sizeof(extras) / sizeof(extras[0]),
-};
+static const struct cli_command command = {
+    "node", "", "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
+    COMMAND_NODE};
 
 static void second_signal(int number)
 {
@@ -121,15 +110,8 @@ int cli_node(int argc, char **argv)
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
     signal(SIGPIPE, SIG_IGN);
-    const char *dram = extras[EXTRA_DRAM].value;
     uint64_t size = base_config_u64(&config, SET_SEGMENT_SIZE);
-    if (config.positional_count > 0)
-        code = cli_usage_error(&command, "\"%s\": no argument is expected", config.positional[0]);
-    else if (dram && base_parse_size("--dram", dram, &size) != YOLK_OK)
-        code = cli_usage_error(&command, "%s", yolk_last_error());
-    else if (dram && (size < MIB || size > MAX_SEGMENT_SIZE))
-        code = cli_usage_error(&command, "--dram %s: must be from 1MiB to 64TiB", dram);
-    else if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
+    if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
                                          "reach; start one with yolk master");
     else if (size > memory)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,211 +11,82 @@
 
 #include <yolk/store.h>
 
+#include "base/error.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/common.h"
 #include "cli/synthetic.h"
 
-static const char usage[] =
-    "usage: yolk replay --trace FILE | --synthetic [options]\n"
-    "\n"
+static const struct cli_command command = {
+    "replay", "",
     "Replays a prefix-cache workload: for each request, reads the longest prefix of its blocks "
-    "that is\n"
-    "present, verifies each byte, then writes the missing blocks. The next request begins when "
-    "all\n"
-    "puts of the one before were acknowledged.\n"
-    "\n"
-    "  --trace FILE        one JSON object with \"hash_ids\" a line\n"
-    "  --synthetic         a made-up chat workload, decided by --seed\n"
-    "  --requests N        only the first N requests (synthetic: 2000 if not given)\n"
-    "  --block-size SIZE   bytes of a block (64KiB)\n"
-    "  --embedded          master and nodes inside this process (default)\n"
-    "  --processes         master, nodes, readers, writers: a process each, printed one a line\n"
-    "  --respawn           with --processes: restart whatever dies\n"
-    "  --master ADDR       use a running cluster\n"
-    "  --nodes N           nodes (2)\n"
-    "  --dram SIZE         memory of all nodes together (1GiB)\n"
-    "  --clients N         split the transfers of a request over N clients (1)\n"
-    "  --transport NAME    auto, shm or tcp (auto)\n"
-    "  --unordered         each client replays requests of its own, without waiting for the "
-    "others\n"
-    "  --put-wait TIME     how long a put waits for space (10s)\n"
-    "  --timeout TIME      of one call (30s)\n"
-    "  --secret-file FILE  shared secret of the cluster\n"
-    "  --seed S            of the synthetic trace and of the key names (1)\n"
-    "  --verify            verify every byte read; always done, accepted for clarity\n"
-    "  --json FILE         write the result there\n"
-    "  --report-every N    print a line `progress N of M` every N requests\n"
-    "  --hold              when done, print `done` and keep the processes until input ends\n"
-    "  --master-flag FLAG  with --processes: hand FLAG to the master (may be repeated)\n"
-    "  --node-flag FLAG    with --processes: hand FLAG to each node (may be repeated)\n";
+    "that "
+    "is\npresent, verifies each byte, then writes the missing blocks. The next request begins when "
+    "all puts\nof the one before were acknowledged. Give one of --trace and --synthetic, and at "
+    "most one of\n--embedded, --processes and --master.",
+    COMMAND_REPLAY};
 
-enum option_name {
-    OPTION_TRACE = 256,
-    OPTION_SYNTHETIC,
-    OPTION_REQUESTS,
-    OPTION_BLOCK_SIZE,
-    OPTION_EMBEDDED,
-    OPTION_PROCESSES,
-    OPTION_RESPAWN,
-    OPTION_MASTER,
-    OPTION_NODES,
-    OPTION_DRAM,
-    OPTION_CLIENTS,
-    OPTION_TRANSPORT,
-    OPTION_UNORDERED,
-    OPTION_PUT_WAIT,
-    OPTION_TIMEOUT,
-    OPTION_SECRET_FILE,
-    OPTION_SEED,
-    OPTION_VERIFY,
-    OPTION_JSON,
-    OPTION_REPORT_EVERY,
-    OPTION_HOLD,
-    OPTION_MASTER_FLAG,
-    OPTION_NODE_FLAG,
-    OPTION_HELP,
-};
-
-static const struct option long_options[] = {
-    {"trace", required_argument, NULL, OPTION_TRACE},
-    {"synthetic", no_argument, NULL, OPTION_SYNTHETIC},
-    {"requests", required_argument, NULL, OPTION_REQUESTS},
-    {"block-size", required_argument, NULL, OPTION_BLOCK_SIZE},
-    {"embedded", no_argument, NULL, OPTION_EMBEDDED},
-    {"processes", no_argument, NULL, OPTION_PROCESSES},
-    {"respawn", no_argument, NULL, OPTION_RESPAWN},
-    {"master", required_argument, NULL, OPTION_MASTER},
-    {"nodes", required_argument, NULL, OPTION_NODES},
-    {"dram", required_argument, NULL, OPTION_DRAM},
-    {"clients", required_argument, NULL, OPTION_CLIENTS},
-    {"transport", required_argument, NULL, OPTION_TRANSPORT},
-    {"unordered", no_argument, NULL, OPTION_UNORDERED},
-    {"put-wait", required_argument, NULL, OPTION_PUT_WAIT},
-    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
-    {"secret-file", required_argument, NULL, OPTION_SECRET_FILE},
-    {"seed", required_argument, NULL, OPTION_SEED},
-    {"verify", no_argument, NULL, OPTION_VERIFY},
-    {"json", required_argument, NULL, OPTION_JSON},
-    {"report-every", required_argument, NULL, OPTION_REPORT_EVERY},
-    {"hold", no_argument, NULL, OPTION_HOLD},
-    {"master-flag", required_argument, NULL, OPTION_MASTER_FLAG},
-    {"node-flag", required_argument, NULL, OPTION_NODE_FLAG},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {0},
-};
-
-struct parsed {
-    struct replay_options options;
-    bool synthetic, embedded, processes;
-};
-
-static int parse_count(const char *name, const char *text, size_t low, size_t high, size_t *out)
+/* The kinds of cluster that were asked for. The strongest origin decides, so that --embedded wins
+ * over YOLK_MASTER; two of one origin contradict each other. */
+static const char *read_mode(const struct base_config *config, struct replay_options *options)
 {
-    uint64_t value;
-    if (base_parse_u64(name, text, &value) != YOLK_OK) {
-        fprintf(stderr, "yolk replay: %s\n", yolk_last_error());
-        return -1;
+    const char *master = base_config_string(config, SET_MASTER);
+    bool inside = strcmp(master, "embedded") == 0;
+    enum base_config_origin best = ORIGIN_DEFAULT;
+    bool twice = false;
+    const struct {
+        enum base_setting setting;
+        enum replay_mode mode;
+        bool wanted;
+    } choices[] = {
+        {SET_EMBEDDED, REPLAY_EMBEDDED, base_config_bool(config, SET_EMBEDDED)},
+        {SET_PROCESSES, REPLAY_PROCESSES, base_config_bool(config, SET_PROCESSES)},
+        {SET_MASTER, inside ? REPLAY_EMBEDDED : REPLAY_MASTER, true},
+    };
+    options->mode = REPLAY_EMBEDDED;
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        enum base_config_origin origin = base_config_origin(config, choices[i].setting);
+        if (!choices[i].wanted || origin == ORIGIN_DEFAULT || origin < best)
+            continue;
+        twice = origin == best && options->mode != choices[i].mode;
+        best = origin;
+        options->mode = choices[i].mode;
     }
-    if (value < low || value > high) {
-        fprintf(stderr, "yolk replay: %s %s: must be from %zu to %zu\n", name, text, low, high);
-        return -1;
-    }
-    *out = (size_t)value;
-    return 0;
+    if (twice)
+        return "give one of --embedded, --processes and --master ADDR";
+    if (options->mode == REPLAY_MASTER)
+        options->master = master;
+    return NULL;
 }
 
-static int complain(int status)
+static const char *read_workload(const struct base_config *config, struct replay_options *options)
 {
-    if (status == YOLK_OK)
-        return 0;
-    fprintf(stderr, "yolk replay: %s\n", yolk_last_error());
-    return -1;
+    bool synthetic = base_config_bool(config, SET_SYNTHETIC);
+    bool trace = base_config_string(config, SET_TRACE)[0] != '\0';
+    enum base_config_origin synthetic_origin = base_config_origin(config, SET_SYNTHETIC);
+    enum base_config_origin trace_origin = base_config_origin(config, SET_TRACE);
+    if (synthetic == trace && (!trace || synthetic_origin == trace_origin))
+        return "give one of --trace FILE and --synthetic";
+    if (trace && (!synthetic || trace_origin > synthetic_origin))
+        options->trace_path = base_config_string(config, SET_TRACE);
+    return NULL;
 }
 
-static int add_flag(const char **flags, size_t *count, const char *flag)
+/* Cuts the lines of a setting that repeats apart; they stay in `lines`, which the caller frees. */
+static int split_flags(const struct base_config *config, enum base_setting setting, char **lines,
+                       const char **flags, size_t *count)
 {
-    if (*count == REPLAY_FLAGS_MAX) {
-        fprintf(stderr, "yolk replay: more than %d flags to hand on\n", REPLAY_FLAGS_MAX);
-        return -1;
+    char *rest = *lines = strdup(base_config_string(config, setting));
+    if (!rest)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the flags to hand on");
+    for (char *flag; rest && *rest != '\0';) {
+        flag = strsep(&rest, "\n");
+        if (*count == REPLAY_FLAGS_MAX)
+            return base_fail(YOLK_ERR_CONFIG, 0, "--%s: more than %d flags to hand on",
+                             base_setting_info(setting)->flag, REPLAY_FLAGS_MAX);
+        flags[(*count)++] = flag;
     }
-    flags[(*count)++] = flag;
-    return 0;
-}
-
-/* Options with a value that can be wrong. */
-static int set_number(struct replay_options *options, int option, const char *text)
-{
-    switch (option) {
-    case OPTION_REQUESTS:
-        return parse_count("--requests", text, 1, TRACE_REQUESTS_MAX, &options->requests);
-    case OPTION_NODES:
-        return parse_count("--nodes", text, 1, REPLAY_NODES_MAX, &options->nodes);
-    case OPTION_CLIENTS:
-        return parse_count("--clients", text, 1, REPLAY_CLIENTS_MAX, &options->clients);
-    case OPTION_REPORT_EVERY:
-        return parse_count("--report-every", text, 1, TRACE_REQUESTS_MAX, &options->report_every);
-    case OPTION_BLOCK_SIZE:
-        return complain(base_parse_size("--block-size", text, &options->block_size));
-    case OPTION_DRAM:
-        return complain(base_parse_size("--dram", text, &options->dram));
-    case OPTION_PUT_WAIT:
-        return complain(base_parse_duration_ms("--put-wait", text, &options->put_wait_ms));
-    case OPTION_TIMEOUT:
-        return complain(base_parse_duration_ms("--timeout", text, &options->timeout_ms));
-    case OPTION_SEED:
-        return complain(base_parse_u64("--seed", text, &options->seed));
-    case OPTION_MASTER_FLAG:
-        return add_flag(options->master_flags, &options->master_flag_count, text);
-    case OPTION_NODE_FLAG:
-        return add_flag(options->node_flags, &options->node_flag_count, text);
-    default:
-        return -1; /* getopt has named it */
-    }
-}
-
-static int set_option(struct parsed *parsed, int option, const char *text)
-{
-    struct replay_options *options = &parsed->options;
-    switch (option) {
-    case OPTION_TRACE:
-        options->trace_path = text;
-        return 0;
-    case OPTION_SYNTHETIC:
-        parsed->synthetic = true;
-        return 0;
-    case OPTION_EMBEDDED:
-        parsed->embedded = true;
-        return 0;
-    case OPTION_PROCESSES:
-        parsed->processes = true;
-        return 0;
-    case OPTION_RESPAWN:
-        options->respawn = true;
-        return 0;
-    case OPTION_MASTER:
-        options->master = text;
-        return 0;
-    case OPTION_TRANSPORT:
-        options->transport = text;
-        return 0;
-    case OPTION_UNORDERED:
-        options->unordered = true;
-        return 0;
-    case OPTION_SECRET_FILE:
-        options->secret_file = text;
-        return 0;
-    case OPTION_VERIFY:
-        return 0;
-    case OPTION_JSON:
-        options->json_path = text;
-        return 0;
-    case OPTION_HOLD:
-        options->hold = true;
-        return 0;
-    default:
-        return set_number(options, option, text);
-    }
+    return YOLK_OK;
 }
 
 /* What is wrong with the sizes, written to `out`, or NULL. */
@@ -226,9 +96,7 @@ static const char *find_bad_size(const struct replay_options *options, char *out
     char dram[32], block[32], text[32];
     base_format_size(options->dram, dram, sizeof dram);
     base_format_size(options->block_size, block, sizeof block);
-    if (options->block_size == 0 || options->block_size > GIB)
-        snprintf(out, out_size, "--block-size %s: must be from 1 to 1GiB", block);
-    else if (share < options->block_size)
+    if (share < options->block_size)
         snprintf(out, out_size, "--dram %s: is less than one block of %s for each of %zu nodes",
                  dram, block, options->nodes);
     else if (options->mode == REPLAY_MASTER)
@@ -245,44 +113,75 @@ static const char *find_bad_size(const struct replay_options *options, char *out
 }
 
 /* What contradicts or is missing, or NULL; `out` is room for a text. */
-static const char *find_conflict(struct parsed *parsed, char *out, size_t out_size)
+static const char *find_conflict(const struct base_config *config, struct replay_options *options,
+                                 char *out, size_t out_size)
 {
-    struct replay_options *options = &parsed->options;
-    if ((options->trace_path != NULL) == parsed->synthetic)
-        return "give one of --trace FILE and --synthetic";
-    if (parsed->embedded + parsed->processes + (options->master != NULL) > 1)
-        return "give one of --embedded, --processes and --master ADDR";
-    options->mode = parsed->processes ? REPLAY_PROCESSES
-                    : options->master ? REPLAY_MASTER
-                                      : REPLAY_EMBEDDED;
-    if (options->respawn && !parsed->processes)
+    const char *conflict = read_workload(config, options);
+    if (!conflict)
+        conflict = read_mode(config, options);
+    if (conflict)
+        return conflict;
+    bool processes = options->mode == REPLAY_PROCESSES;
+    if (options->respawn && !processes)
         return "--respawn needs --processes";
-    if ((options->master_flag_count || options->node_flag_count) && !parsed->processes)
+    if (options->hold && !processes)
+        return "--hold needs --processes";
+    if ((options->master_flag_count || options->node_flag_count) && !processes)
         return "--master-flag and --node-flag need --processes";
-    if (options->secret_file && options->mode == REPLAY_EMBEDDED)
-        return "--secret-file needs --processes or --master ADDR";
-    if (strcmp(options->transport, "auto") != 0 && strcmp(options->transport, "shm") != 0 &&
-        strcmp(options->transport, "tcp") != 0) {
-        snprintf(out, out_size, "--transport %.100s: must be auto, shm or tcp", options->transport);
-        return out;
+    if (options->mode == REPLAY_EMBEDDED) {
+        /* In the environment it is meant for the commands that connect. */
+        if (base_config_origin(config, SET_SECRET_FILE) == ORIGIN_ARGUMENT)
+            return "--secret-file needs --processes or --master ADDR";
+        options->secret_file = NULL;
     }
-    if (options->timeout_ms < options->put_wait_ms)
-        options->timeout_ms = options->put_wait_ms;
+    if (strcmp(options->transport, "loop") == 0)
+        return "--transport loop: must be auto, shm or tcp";
+    if (!base_config_bool(config, SET_VERIFY))
+        return "--verify=false: every byte that is read is verified, always";
+    if (options->put_wait_ms > options->timeout_ms)
+        return "--put-wait must not be longer than --timeout";
     return find_bad_size(options, out, out_size);
 }
 
-void replay_default_options(struct replay_options *options)
+static const char *text_or_null(const struct base_config *config, enum base_setting setting)
+{
+    const char *text = base_config_string(config, setting);
+    return text[0] ? text : NULL;
+}
+
+/* Without what depends on other settings: find_conflict() sees to that. */
+static void read_options(const struct base_config *config, struct replay_options *options)
 {
     *options = (struct replay_options){
-        .transport = "auto",
-        .block_size = 64 << 10,
-        .dram = (uint64_t)1 << 30,
-        .seed = 1,
-        .put_wait_ms = 10000,
-        .timeout_ms = 30000,
-        .nodes = 2,
-        .clients = 1,
+        .transport = base_config_string(config, SET_TRANSPORT),
+        .secret_file = text_or_null(config, SET_SECRET_FILE),
+        .json_path = text_or_null(config, SET_JSON),
+        .block_size = base_config_u64(config, SET_BLOCK_SIZE),
+        .dram = base_config_u64(config, SET_DRAM),
+        .seed = base_config_u64(config, SET_SEED),
+        .nodes = (size_t)base_config_u64(config, SET_NODES),
+        .clients = (size_t)base_config_u64(config, SET_CLIENTS),
+        .requests = (size_t)base_config_u64(config, SET_REQUESTS),
+        .report_every = (size_t)base_config_u64(config, SET_REPORT_EVERY),
+        .respawn = base_config_bool(config, SET_RESPAWN),
+        .unordered = base_config_bool(config, SET_UNORDERED),
+        .hold = base_config_bool(config, SET_HOLD),
     };
+    cli_waits(config, &options->put_wait_ms, &options->timeout_ms);
+}
+
+/* The processes of this replay read their own settings: they shall find the same file and log. */
+static int hand_on_settings(const struct base_config *config)
+{
+    static const enum base_setting SETTINGS[] = {SET_CONFIG, SET_LOG_LEVEL, SET_LOG_JSON};
+    for (size_t i = 0; i < sizeof(SETTINGS) / sizeof(SETTINGS[0]); i++) {
+        char name[SETTING_VARIABLE_MAX];
+        base_setting_variable(base_setting_info(SETTINGS[i]), name);
+        if (base_config_given(config, SETTINGS[i]) &&
+            setenv(name, base_config_string(config, SETTINGS[i]), 1))
+            return base_fail(YOLK_ERR_NO_MEMORY, errno, "cannot hand on %s", name);
+    }
+    return YOLK_OK;
 }
 
 static int load_trace(const struct replay_options *options, struct trace *trace)
@@ -455,30 +354,26 @@ int replay_run(struct replay_options *options, struct replay_totals *totals)
 
 int cli_replay(int argc, char **argv)
 {
-    struct parsed parsed = {0};
-    int option;
-    replay_default_options(&parsed.options);
-    optind = 1;
-    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        if (option == OPTION_HELP) {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (set_option(&parsed, option, optarg)) {
-            fprintf(stderr, "see yolk replay --help\n");
-            return 2;
-        }
-    }
-    char text[256];
-    const char *conflict = text;
-    if (optind < argc)
-        snprintf(text, sizeof text, "\"%.100s\": no argument is expected", argv[optind]);
-    else
-        conflict = find_conflict(&parsed, text, sizeof text);
-    if (conflict) {
-        fprintf(stderr, "yolk replay: %s; see yolk replay --help\n", conflict);
-        return 2;
-    }
+    struct base_config config;
+    struct replay_options options;
+    char *master_lines = NULL, *node_lines = NULL, text[256];
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    read_options(&config, &options);
+    int status = split_flags(&config, SET_MASTER_FLAG, &master_lines, options.master_flags,
+                             &options.master_flag_count);
+    if (status == YOLK_OK)
+        status = split_flags(&config, SET_NODE_FLAG, &node_lines, options.node_flags,
+                             &options.node_flag_count);
+    if (status == YOLK_OK)
+        status = hand_on_settings(&config);
+    const char *wrong =
+        status == YOLK_OK ? find_conflict(&config, &options, text, sizeof text) : yolk_last_error();
     struct replay_totals totals = {0};
-    return replay_run(&parsed.options, &totals);
+    code = wrong ? cli_usage_error(&command, "%s", wrong) : replay_run(&options, &totals);
+    free(master_lines);
+    free(node_lines);
+    base_config_free(&config);
+    return code;
 }

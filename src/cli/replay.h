@@ -53,7 +53,6 @@ struct replay_options {
     bool respawn;
     bool unordered;
     bool hold;
-    bool verbose;
 };
 
 /* What the driver asks of a worker, and what it hears. LOOKUP is EXIST, then GET of the prefix
@@ -185,7 +184,6 @@ void replay_report(const struct replay_options *options, const struct trace *tra
 int replay_write_json(const struct replay_options *options, struct replay_totals *totals);
 
 /* replay.c */
-void replay_default_options(struct replay_options *options);
 int replay_run(struct replay_options *options, struct replay_totals *totals);
 int cli_replay(int argc, char **argv);
 

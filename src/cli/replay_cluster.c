@@ -195,9 +195,9 @@ static size_t master_arguments(const struct replay_cluster *cluster, const struc
 {
     const struct replay_options *options = cluster->options;
     size_t count = 0;
-    snprintf(texts[0], sizeof texts[0], "%u", child->ports[0]);
-    snprintf(texts[1], sizeof texts[1], "%u", child->ports[1]);
-    const char *first[] = {"yolk", "master", "--port", texts[0], "--admin-port", texts[1]};
+    snprintf(texts[0], sizeof texts[0], "127.0.0.1:%u", child->ports[0]);
+    snprintf(texts[1], sizeof texts[1], "127.0.0.1:%u", child->ports[1]);
+    const char *first[] = {"yolk", "master", "--listen", texts[0], "--metrics-listen", texts[1]};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         arguments[count++] = first[i];
     for (size_t i = 0; i < options->master_flag_count; i++)
@@ -313,18 +313,16 @@ int replay_cluster_start_worker(struct replay_cluster *cluster, struct replay_wo
     snprintf(numbers[2], sizeof numbers[2], "%" PRIu64, options->seed);
     snprintf(numbers[3], sizeof numbers[3], "%" PRIu64, options->put_wait_ms);
     snprintf(numbers[4], sizeof numbers[4], "%" PRIu64, options->timeout_ms);
-    const char *arguments[] = {"yolk",
-                               "replay-worker",
-                               numbers[0],
-                               worker->role,
-                               cluster->master_address,
-                               options->transport,
-                               options->secret_file ? options->secret_file : "-",
-                               numbers[1],
-                               numbers[2],
-                               numbers[3],
-                               numbers[4],
-                               NULL};
+    /* clang-format off */
+    const char *arguments[] = {
+        "yolk", "replay-worker", numbers[0], worker->role,
+        "--master", cluster->master_address,
+        "--transport", options->transport,
+        "--secret-file", options->secret_file ? options->secret_file : "",
+        "--block-size", numbers[1], "--seed", numbers[2],
+        "--put-wait", numbers[3], "--timeout", numbers[4],
+        NULL};
+    /* clang-format on */
     bool again = worker->pid != 0;
     worker->pid = spawn((char *const *)arguments, pair[1], STDERR_FILENO);
     close(pair[1]);

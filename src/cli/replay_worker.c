@@ -2,12 +2,16 @@
 #include "cli/replay.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/units.h"
+#include "cli/common.h"
 
 /* 0: all there; 1: the other end is gone; -1: error. */
 static int receive_all(int fd, void *out, size_t size)
@@ -50,41 +54,44 @@ int replay_worker_serve(int fd, struct replay_store *store)
     return result < 0 ? -1 : 0;
 }
 
-static int parse_u64(const char *text, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno || *end || end == text)
-        return -1;
-    *out = value;
-    return 0;
-}
+/* Not for people: started by `yolk replay --processes`. */
+static const struct cli_command command = {
+    "replay-worker", "FD ROLE", "Does what a replay tells it over the socket FD.", COMMAND_REPLAY};
 
-/* replay-worker FD NAME MASTER TRANSPORT SECRET_FILE|- BLOCK_SIZE SEED PUT_WAIT_MS TIMEOUT_MS */
 int cli_replay_worker(int argc, char **argv)
 {
-    struct replay_worker_options options;
-    uint64_t fd;
-    if (argc != 10 || parse_u64(argv[1], &fd) || parse_u64(argv[6], &options.block_size) ||
-        parse_u64(argv[7], &options.seed) || parse_u64(argv[8], &options.put_wait_ms) ||
-        parse_u64(argv[9], &options.timeout_ms)) {
-        fprintf(stderr, "yolk replay-worker is started by `yolk replay` only\n");
-        return 2;
+    struct base_config config;
+    uint64_t fd = 0;
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    const char *secret_file = base_config_string(&config, SET_SECRET_FILE);
+    if (config.positional_count != 2 || base_parse_u64("FD", config.positional[0], &fd) ||
+        fd > INT_MAX) {
+        code = cli_usage_error(&command, "is started by yolk replay only");
+        base_config_free(&config);
+        return code;
     }
-    options.name = argv[2];
-    options.master = argv[3];
-    options.transport = argv[4];
-    options.secret_file = strcmp(argv[5], "-") == 0 ? NULL : argv[5];
+    struct replay_worker_options options = {
+        .master = base_config_string(&config, SET_MASTER),
+        .name = config.positional[1],
+        .secret_file = secret_file[0] ? secret_file : NULL,
+        .transport = base_config_string(&config, SET_TRANSPORT),
+        .block_size = base_config_u64(&config, SET_BLOCK_SIZE),
+        .seed = base_config_u64(&config, SET_SEED),
+    };
+    cli_waits(&config, &options.put_wait_ms, &options.timeout_ms);
     char error[512] = "";
     struct replay_store *store = replay_store_open(&options, error, sizeof error);
-    if (!store) {
+    if (store) {
+        code = replay_worker_serve((int)fd, store) ? CLI_FAILED : CLI_OK;
+        replay_store_close(store);
+    } else {
         fprintf(stderr, "yolk replay: %s: %s\n", options.name, error);
-        return 1;
+        code = CLI_FAILED;
     }
-    int result = replay_worker_serve((int)fd, store);
-    replay_store_close(store);
-    return result ? 1 : 0;
+    base_config_free(&config);
+    return code;
 }
 
 struct thread_start {

@@ -5,7 +5,9 @@
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
-/* The command: `yolk sim` and the program yolk-sim. Answers the exit status. */
-int sim_main(int argc, char **argv);
+#include "base/config.h"
+
+/* What the settings say; `program` is how a seed is repeated. Answers the exit status. */
+int sim_main(const struct base_config *config, const char *program);
 
 #endif

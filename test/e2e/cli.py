@@ -204,7 +204,16 @@ def _(c):
     refused(c, *replay, "extra", says=["extra"])
     refused(c, *replay, "--transport", "pigeon", says=["--transport", "pigeon", "shm"])
     refused(c, *replay, "--block-size", "2GiB", says=["--block-size", "2GiB", "1GiB"])
-    refused(c, *replay, "--block-size", "0", says=["--block-size 0", "1GiB"])
+    refused(c, *replay, "--block-size", "0", says=["--block-size", '"0"', "1GiB"])
+    refused(c, *replay, "--transport", "loop", says=["--transport loop", "shm"])
+    refused(c, "replay", "--synthetic", "--trace", "x", says=["--trace", "--synthetic"])
+    refused(c, "replay", says=["--trace", "--synthetic"])
+    refused(c, *replay, "--embedded", "--processes", says=["--embedded", "--processes"])
+    refused(c, *replay, "--respawn", says=["--respawn", "--processes"])
+    refused(c, *replay, "--no-verify", says=["verify"])
+    refused(c, *replay, "--put-wait", "9s", "--timeout", "1s", says=["--put-wait", "--timeout"])
+    refused(c, *replay, "--nodes", "65", says=["--nodes", "65", "64"])
+    refused(c, *replay, env={"YOLK_DRAM": "lots"}, says=["YOLK_DRAM", "lots"])
     refused(c, *replay, "--dram", "100KiB", says=["--dram", "100KiB", "64KiB", "2 nodes"])
     for mode in ("--embedded", "--processes"):
         refused(c, *replay, mode, "--dram", "60TiB", says=["--dram", "60TiB", "memory"])
@@ -215,6 +224,41 @@ def _(c):
     check_equal(out, b"")
     check_in("/nowhere/out.json", err)
     refused(c, "replay", "--trace", "/dev/zero", code=1, says=["/dev/zero:1", "4 MiB"])
+
+
+@test("cli.replay_settings_of_all_origins")
+def _(c):
+    """Environment and file reach the replay; what the command line says wins; what is meant for
+    other commands does no harm."""
+    path = c.write("replay.yaml", "block-size: 16KiB\nnodes: 3\nlimit: lots\n")
+    replay = ("replay", "--synthetic", "--requests", "5", "--config", path)
+    env = {"YOLK_DRAM": "96MiB", "YOLK_LEASE_TTL": "never", "YOLK_SECRET_FILE": "/nowhere"}
+    out = wanted(c, 0, *replay, env=env)[0].decode()
+    for part in ("3, 96 MiB together", "16384 bytes", "embedded"):
+        check_in(part, out)
+    out = wanted(c, 0, *replay, "--dram", "64MiB", "--nodes=1", env=env)[0].decode()
+    check_in("1, 64 MiB together", out)
+    # A running cluster that is named in the environment gives way to the command line.
+    master = {"YOLK_MASTER": f"127.0.0.1:{free_port()}", "YOLK_DRAM": "96MiB"}
+    wanted(c, 0, *replay, "--embedded", env=master)
+    out = wanted(c, 0, *replay, "--processes", env=master)[0].decode()
+    check_in("process node-2 ", out)
+    refused(c, *replay, "--timeout", "1s", env=master, code=1, says=[master["YOLK_MASTER"]])
+    # The processes of a replay read the same file.
+    path = c.write("all.yaml", "lease_ttl: 0\n")
+    _, err = wanted(c, 1, "replay", "--synthetic", "--processes", "--config", path)
+    check_in("all.yaml:1", err)
+
+
+@test("cli.sim_usage")
+def _(c):
+    wanted(c, 0, "sim", "--help")
+    wanted(c, 0, "sim", "--seeds", "3..4", "--steps", "200")
+    refused(c, "sim", "--steps", "0", says=["--steps", '"0"', "from 1"])
+    refused(c, "sim", "--seeds", "4..3", says=["--seeds", "4..3"])
+    refused(c, "sim", "--seed", "1", "--seeds", "1..2", says=["--seed", "--seeds"])
+    refused(c, "sim", "--mutation", "skip-guard-check", says=["--mutation"])
+    refused(c, "sim", "7", says=['"7"'])
 
 
 @test("cli.replay_stopped_by_a_signal")
