@@ -32,7 +32,7 @@ void master_fact_placed(struct master_extent *extent)
     master_facts_dirty(extent->segment);
 }
 
-void master_fact_session_to(struct master_segment *segment, uint64_t session, uint8_t kind)
+static void fact_session_to(struct master_segment *segment, uint64_t session, uint8_t kind)
 {
     master_facts_dirty(segment);
     /* What was not sent yet is overtaken: the owner needs only the last word on a session. */
@@ -61,7 +61,7 @@ void master_fact_session(struct master_core *core, uint64_t session, uint8_t kin
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != NULL)
-            master_fact_session_to(segment, session, kind);
+            fact_session_to(segment, session, kind);
     }
 }
 
@@ -83,13 +83,13 @@ bool master_segment_knows_sessions(const struct master_segment *segment)
             BASE_CONTAINER(first, struct master_batch, link)->seq > segment->session_seq);
 }
 
-static void tell_all_sessions(struct master_core *core, struct master_segment *segment)
+void master_facts_sessions(struct master_core *core, struct master_segment *segment)
 {
     segment->sessions_untold = false;
     BASE_LIST_FOREACH(node, &core->sessions)
     {
         const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);
-        master_fact_session_to(segment, session->id, WIRE_FACT_SESSION_OPEN);
+        fact_session_to(segment, session->id, WIRE_FACT_SESSION_OPEN);
     }
 }
 
@@ -203,7 +203,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
 void master_facts_push(struct master_core *core, struct master_segment *segment)
 {
     if (segment->sessions_untold)
-        tell_all_sessions(core, segment);
+        master_facts_sessions(core, segment);
     while (core->sink != NULL && segment->owner != NULL && segment->owner->connected &&
            segment->batch_count < core->config.fact_window &&
            (segment->session_fact_count > 0 || !base_list_empty(&segment->queue)))

@@ -251,10 +251,7 @@ static void adopt(struct master_core *core, struct master_segment *segment,
     master_facts_restart(segment);
     BASE_LIST_FOREACH(node, &segment->fences)
     BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
-    BASE_LIST_FOREACH(node, &core->sessions)
-    master_fact_session_to(segment, BASE_CONTAINER(node, struct master_session, link)->id,
-                           WIRE_FACT_SESSION_OPEN);
-    master_facts_dirty(segment);
+    master_facts_sessions(core, segment);
 }
 
 void master_segment_mount(struct master_core *core, const struct wire_segment_mount *msg)

@@ -300,11 +300,12 @@ void master_emit_committed(struct master_core *core, const struct master_object 
 
 /* facts.c: pushes to the owners */
 void master_fact_placed(struct master_extent *extent);
-void master_fact_session_to(struct master_segment *segment, uint64_t session, uint8_t kind);
 bool master_segment_knows_sessions(const struct master_segment *segment);
 void master_facts_dirty(struct master_segment *segment);
 void master_facts_flush(struct master_core *core);
+/* To all owners, of one session; and to one owner, of all that live. */
 void master_fact_session(struct master_core *core, uint64_t session, uint8_t kind);
+void master_facts_sessions(struct master_core *core, struct master_segment *segment);
 void master_facts_push(struct master_core *core, struct master_segment *segment);
 void master_facts_restart(struct master_segment *segment); /* a new mount: all anew */
 void master_facts_resend(struct master_core *core, struct master_segment *segment, bool at_once);
