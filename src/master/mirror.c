@@ -50,9 +50,9 @@ static bool offer_one(struct master_core *core, struct master_segment *segment,
 {
     if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size)
         return false;
-    uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
+    uint32_t handle = base_extents_find(segment->alloc, offer.offset);
     struct master_extent *extent =
-        handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
+        handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
     if (extent != NULL && extent->state != EXTENT_DEAD)
         return confirm(core, segment, extent, key, offer.size);
     uint64_t hash = base_hash64(key.data, key.size);
@@ -64,8 +64,8 @@ static bool offer_one(struct master_core *core, struct master_segment *segment,
                                     object->extent_count < MASTER_MAX_REPLICAS)) &&
                 (extent == NULL ||
                  (extent->fact_state == FACT_NONE && extent->put == NULL &&
-                  master_extent_size(extent) == (offer.size + MASTER_ALLOC_UNIT - 1) /
-                                                    MASTER_ALLOC_UNIT * MASTER_ALLOC_UNIT));
+                  master_extent_size(extent) == (offer.size + BASE_EXTENTS_UNIT - 1) /
+                                                    BASE_EXTENTS_UNIT * BASE_EXTENTS_UNIT));
     for (uint32_t i = 0; fits && object != NULL && i < object->extent_count; i++)
         fits = object->extents[i]->segment != segment;
     if (fits && extent == NULL)
@@ -116,10 +116,10 @@ void master_mirror_offer(struct master_core *core, const struct wire_mirror_offe
         struct wire_offer offer = wire_offer_at(msg->recs, i);
         bool taken;
         if (closed) {
-            uint32_t handle = master_alloc_find(segment->alloc, offer.offset);
+            uint32_t handle = base_extents_find(segment->alloc, offer.offset);
             taken =
-                handle != MASTER_ALLOC_NONE &&
-                confirm(core, segment, master_alloc_owner(segment->alloc, handle), key, offer.size);
+                handle != BASE_EXTENTS_NONE &&
+                confirm(core, segment, base_extents_owner(segment->alloc, handle), key, offer.size);
         } else {
             taken = offer_one(core, segment, key, offer);
             core->stats.revived += taken;
@@ -143,7 +143,7 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
 {
     uint64_t slot = fact->segment >> 32;
     if (slot >= core->config.max_segments || (uint32_t)fact->segment == 0 ||
-        fact->size < MASTER_ALLOC_UNIT || fact->size > MAX_SEGMENT_SIZE)
+        fact->size < BASE_EXTENTS_UNIT || fact->size > MAX_SEGMENT_SIZE)
         return YOLK_ERR_INVALID;
     if (core->by_slot[slot] != NULL) {
         /* Mounted again: the same memory under its next id. */

@@ -106,12 +106,12 @@ bool master_object_guarded(const struct master_object *object)
 
 uint64_t master_extent_size(const struct master_extent *extent)
 {
-    return master_alloc_size(extent->segment->alloc, extent->handle);
+    return base_extents_size(extent->segment->alloc, extent->handle);
 }
 
 uint64_t master_extent_offset(const struct master_extent *extent)
 {
-    return master_alloc_offset(extent->segment->alloc, extent->handle);
+    return base_extents_offset(extent->segment->alloc, extent->handle);
 }
 
 static uint64_t *bytes_of(struct master_segment *segment, enum master_extent_state state)
@@ -146,8 +146,8 @@ struct master_extent *master_extent_take(struct master_segment *segment, uint64_
     struct master_extent *extent = base_calloc(1, sizeof *extent);
     if (extent == NULL)
         return NULL;
-    uint32_t handle = master_alloc_take(segment->alloc, size, extent);
-    if (handle == MASTER_ALLOC_NONE) {
+    uint32_t handle = base_extents_take(segment->alloc, size, extent);
+    if (handle == BASE_EXTENTS_NONE) {
         free(extent);
         return NULL;
     }
@@ -161,8 +161,8 @@ struct master_extent *master_extent_reserve(struct master_segment *segment, uint
     struct master_extent *extent = base_calloc(1, sizeof *extent);
     if (extent == NULL)
         return NULL;
-    uint32_t handle = master_alloc_reserve(segment->alloc, offset, size, extent);
-    if (handle == MASTER_ALLOC_NONE) {
+    uint32_t handle = base_extents_reserve(segment->alloc, offset, size, extent);
+    if (handle == BASE_EXTENTS_NONE) {
         free(extent);
         return NULL;
     }
@@ -295,7 +295,7 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
     }
     base_list_remove(&extent->fact);
     segment->dead_bytes -= master_extent_size(extent);
-    master_alloc_release(segment->alloc, extent->handle);
+    base_extents_release(segment->alloc, extent->handle);
     free(extent);
 }
 

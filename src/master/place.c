@@ -65,10 +65,10 @@ static struct master_segment *freest(struct master_core *core, uint64_t size,
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (!usable(segment, choice) || master_alloc_largest(segment->alloc) < size)
+        if (!usable(segment, choice) || base_extents_largest(segment->alloc) < size)
             continue;
         if (best == NULL ||
-            master_alloc_free_bytes(segment->alloc) > master_alloc_free_bytes(best->alloc))
+            base_extents_free_bytes(segment->alloc) > base_extents_free_bytes(best->alloc))
             best = segment;
     }
     return best;
@@ -96,7 +96,7 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
      * to do, so that a segment that was filled by others is not emptied for them. */
     bool spill_only = master_random(core) % 3 == 0;
     struct master_segment *spill = freest(core, size, &choice);
-    if (size <= master_alloc_capacity(first->alloc) && (!spill_only || spill == NULL) &&
+    if (size <= base_extents_capacity(first->alloc) && (!spill_only || spill == NULL) &&
         first->ack_bytes < size) {
         (void)master_evict(core, first, size - first->ack_bytes, core->config.step);
         /* What no owner was told of is clean at once. */
@@ -115,7 +115,7 @@ bool master_may_fit(const struct master_core *core, uint64_t size)
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->state == SEGMENT_GONE)
             continue;
-        if (size <= master_alloc_capacity(segment->alloc))
+        if (size <= base_extents_capacity(segment->alloc))
             return true;
         any_mounted |= segment->owner != NULL;
     }

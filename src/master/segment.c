@@ -36,7 +36,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     struct master_segment *segment = base_calloc(1, sizeof *segment);
     if (segment == NULL)
         return NULL;
-    if (master_alloc_create(size, &segment->alloc) != YOLK_OK) {
+    if (base_extents_create(size, &segment->alloc) != YOLK_OK) {
         free(segment);
         return NULL;
     }
@@ -76,7 +76,7 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
     base_list_remove(&segment->dirty_link);
     core->by_slot[segment->slot] = NULL;
     core->segment_count--;
-    master_alloc_destroy(segment->alloc);
+    base_extents_destroy(segment->alloc);
     free(segment->session_facts);
     free(segment->waits);
     free(segment->endpoints);
@@ -217,8 +217,8 @@ static void answer_mount(struct master_core *core, enum yolk_status status, uint
 
 static const char *bad_mount(const struct master_core *core, const struct wire_segment_mount *msg)
 {
-    if (msg->size < MASTER_ALLOC_UNIT || msg->size > MAX_SEGMENT_SIZE ||
-        msg->size % MASTER_ALLOC_UNIT != 0)
+    if (msg->size < BASE_EXTENTS_UNIT || msg->size > MAX_SEGMENT_SIZE ||
+        msg->size % BASE_EXTENTS_UNIT != 0)
         return "size is not a multiple of 64 or out of range";
     if (msg->name.size > MAX_NAME_SIZE || msg->endpoints.size > MAX_ENDPOINTS)
         return "name or endpoints too long";
@@ -344,12 +344,12 @@ void master_segment_try_open(struct master_core *core, struct master_segment *se
 static bool sweep(struct master_core *core, struct master_segment *segment, uint32_t budget)
 {
     while (budget-- > 0) {
-        uint32_t handle = master_alloc_seek(segment->alloc, segment->sweep_at);
-        if (handle == MASTER_ALLOC_NONE) {
+        uint32_t handle = base_extents_seek(segment->alloc, segment->sweep_at);
+        if (handle == BASE_EXTENTS_NONE) {
             segment->sweeping = false;
             return false;
         }
-        struct master_extent *extent = master_alloc_owner(segment->alloc, handle);
+        struct master_extent *extent = base_extents_owner(segment->alloc, handle);
         segment->sweep_at = master_extent_offset(extent) + master_extent_size(extent);
         if (extent->state == EXTENT_DEAD)
             master_extent_settle(core, extent);
@@ -378,7 +378,7 @@ bool master_segment_tick(struct master_core *core, struct master_segment *segmen
 {
     bool more = segment->sweeping && sweep(core, segment, core->config.step);
     if (segment->state == SEGMENT_GONE) {
-        bool empty = master_alloc_used_count(segment->alloc) == 0;
+        bool empty = base_extents_used_count(segment->alloc) == 0;
         if (empty)
             answer_unmount(core, segment, YOLK_OK);
         else if (!segment->sweeping && segment->unmount_pending &&

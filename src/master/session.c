@@ -194,16 +194,16 @@ static enum yolk_status hold(struct master_core *core, struct master_op *op,
 static enum yolk_status held_one(struct master_core *core, struct master_session *session,
                                  struct master_segment *segment, const struct master_held *held)
 {
-    uint64_t at = held->offset / MASTER_ALLOC_UNIT * MASTER_ALLOC_UNIT;
+    uint64_t at = held->offset / BASE_EXTENTS_UNIT * BASE_EXTENTS_UNIT;
     if (held->op < session->floor || held->size == 0 || at >= segment->size)
         return YOLK_OK;
     uint64_t end = held->size > segment->size - at ? segment->size : held->offset + held->size;
     struct master_op *op = master_op_get(core, session, held->op);
     enum yolk_status status = op == NULL ? YOLK_ERR_LIMIT : YOLK_OK;
     while (status == YOLK_OK && at < end) {
-        uint32_t handle = master_alloc_seek(segment->alloc, at);
+        uint32_t handle = base_extents_seek(segment->alloc, at);
         struct master_extent *extent =
-            handle == MASTER_ALLOC_NONE ? NULL : master_alloc_owner(segment->alloc, handle);
+            handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
         uint64_t start = extent == NULL ? end : master_extent_offset(extent);
         start = start < end ? start : end;
         if (start > at && segment->state == SEGMENT_RECOVERING) {

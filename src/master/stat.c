@@ -35,7 +35,7 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
         stats->objects_lost += lost ? segment->live_count : 0;
         stats->open_bytes += segment->open_bytes;
         stats->limbo_bytes += segment->dead_bytes;
-        stats->extents += master_alloc_used_count(segment->alloc);
+        stats->extents += base_extents_used_count(segment->alloc);
     }
 }
 
@@ -73,10 +73,10 @@ static void count_segment(const struct master_segment *segment, struct master_st
     stats->segments_open += segment->state == SEGMENT_OPEN;
     stats->segments_lost += lost;
     stats->capacity_bytes += lost ? 0 : segment->size;
-    for (uint32_t h = master_alloc_next(segment->alloc, MASTER_ALLOC_NONE); h != MASTER_ALLOC_NONE;
-         h = master_alloc_next(segment->alloc, h)) {
-        const struct master_extent *extent = master_alloc_owner(segment->alloc, h);
-        uint64_t size = master_alloc_size(segment->alloc, h);
+    for (uint32_t h = base_extents_next(segment->alloc, BASE_EXTENTS_NONE); h != BASE_EXTENTS_NONE;
+         h = base_extents_next(segment->alloc, h)) {
+        const struct master_extent *extent = base_extents_owner(segment->alloc, h);
+        uint64_t size = base_extents_size(segment->alloc, h);
         stats->extents++;
         if (extent->state == EXTENT_OPEN)
             stats->open_bytes += size;
@@ -156,19 +156,19 @@ static const char *check_extent(const struct master_extent *extent,
 
 static const char *check_segment(const struct master_segment *segment)
 {
-    const char *broken = master_alloc_check(segment->alloc);
+    const char *broken = base_extents_check(segment->alloc);
     uint64_t probed = 0;
-    for (uint32_t h = master_alloc_next(segment->alloc, MASTER_ALLOC_NONE);
-         broken == NULL && h != MASTER_ALLOC_NONE; h = master_alloc_next(segment->alloc, h)) {
-        const struct master_extent *extent = master_alloc_owner(segment->alloc, h);
+    for (uint32_t h = base_extents_next(segment->alloc, BASE_EXTENTS_NONE);
+         broken == NULL && h != BASE_EXTENTS_NONE; h = base_extents_next(segment->alloc, h)) {
+        const struct master_extent *extent = base_extents_owner(segment->alloc, h);
         broken = check_extent(extent, segment, h);
-        probed += extent->list == IN_PROBED ? master_alloc_size(segment->alloc, h) : 0;
+        probed += extent->list == IN_PROBED ? base_extents_size(segment->alloc, h) : 0;
     }
     if (broken == NULL && probed != segment->probed_bytes)
         broken = "probed bytes differ";
     if (broken == NULL && segment->live_bytes + segment->open_bytes + segment->dead_bytes +
-                                  master_alloc_free_bytes(segment->alloc) !=
-                              master_alloc_capacity(segment->alloc))
+                                  base_extents_free_bytes(segment->alloc) !=
+                              base_extents_capacity(segment->alloc))
         broken = "bytes of a segment do not add up";
     return broken;
 }

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "base/list.h"
-#include "master/alloc.h"
+#include "base/extents.h"
 #include "master/core.h"
 #include "master/index.h"
 #include "wire/msg.h"
@@ -166,7 +166,7 @@ struct master_segment {
     uint8_t ticket_key[32];
     char *endpoints;
     char *name;
-    struct master_alloc *alloc;
+    struct base_extents *alloc;
     struct base_list lru;    /* front: most recently used */
     struct base_list probed; /* front: lease ends first */
     uint64_t probed_bytes;

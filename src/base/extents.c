@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "master/alloc.h"
+#include "base/extents.h"
 
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ struct node {
 
 enum { NODE_SPARE, NODE_FREE, NODE_USED };
 
-struct master_alloc {
+struct base_extents {
     struct node *nodes;
     uint32_t count; /* nodes ever taken from the array */
     uint32_t room;
@@ -45,7 +45,7 @@ struct master_alloc {
     uint32_t fingers[FINGERS];
 };
 
-#define NONE MASTER_ALLOC_NONE
+#define NONE BASE_EXTENTS_NONE
 
 /* The bin whose range holds `n`. Sizes below 32 units have a bin each. */
 static uint32_t bin_of(uint64_t n)
@@ -57,7 +57,7 @@ static uint32_t bin_of(uint64_t n)
     return fl * SL_COUNT + (uint32_t)((n >> (log - SL_BITS)) & (SL_COUNT - 1));
 }
 
-static void bin_insert(struct master_alloc *a, uint32_t h)
+static void bin_insert(struct base_extents *a, uint32_t h)
 {
     uint32_t bin = bin_of(a->nodes[h].size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
     uint32_t head = a->bins[fl][sl];
@@ -71,7 +71,7 @@ static void bin_insert(struct master_alloc *a, uint32_t h)
     a->nodes[h].state = NODE_FREE;
 }
 
-static void bin_remove(struct master_alloc *a, uint32_t h)
+static void bin_remove(struct base_extents *a, uint32_t h)
 {
     struct node *n = &a->nodes[h];
     uint32_t bin = bin_of(n->size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
@@ -89,7 +89,7 @@ static void bin_remove(struct master_alloc *a, uint32_t h)
         a->fl_map &= ~(1ull << fl);
 }
 
-static bool grow(struct master_alloc *a, uint32_t need)
+static bool grow(struct base_extents *a, uint32_t need)
 {
     uint32_t spare = 0;
     for (uint32_t h = a->spare; h != NONE && spare < need; h = a->nodes[h].next)
@@ -109,7 +109,7 @@ static bool grow(struct master_alloc *a, uint32_t need)
 }
 
 /* grow() has made room for it. */
-static uint32_t node_new(struct master_alloc *a)
+static uint32_t node_new(struct base_extents *a)
 {
     uint32_t h = a->spare;
     if (h != NONE)
@@ -119,19 +119,19 @@ static uint32_t node_new(struct master_alloc *a)
     return h;
 }
 
-static void node_free(struct master_alloc *a, uint32_t h)
+static void node_free(struct base_extents *a, uint32_t h)
 {
     a->nodes[h].state = NODE_SPARE;
     a->nodes[h].next = a->spare;
     a->spare = h;
 }
 
-enum yolk_status master_alloc_create(uint64_t size, struct master_alloc **out)
+enum yolk_status base_extents_create(uint64_t size, struct base_extents **out)
 {
-    uint64_t units = size / MASTER_ALLOC_UNIT;
+    uint64_t units = size / BASE_EXTENTS_UNIT;
     if (units == 0)
         return YOLK_ERR_INVALID;
-    struct master_alloc *a = base_calloc(1, sizeof *a);
+    struct base_extents *a = base_calloc(1, sizeof *a);
     if (a == NULL)
         return YOLK_ERR_NO_MEMORY;
     a->room = 64;
@@ -156,7 +156,7 @@ enum yolk_status master_alloc_create(uint64_t size, struct master_alloc **out)
     return YOLK_OK;
 }
 
-void master_alloc_destroy(struct master_alloc *a)
+void base_extents_destroy(struct base_extents *a)
 {
     if (a == NULL)
         return;
@@ -165,7 +165,7 @@ void master_alloc_destroy(struct master_alloc *a)
 }
 
 /* Takes [at, at + n) out of the hole `h`; what is left on either side stays free. */
-static uint32_t carve(struct master_alloc *a, uint32_t h, uint64_t at, uint64_t n, void *owner)
+static uint32_t carve(struct base_extents *a, uint32_t h, uint64_t at, uint64_t n, void *owner)
 {
     if (!grow(a, 2))
         return NONE;
@@ -204,10 +204,10 @@ static uint32_t carve(struct master_alloc *a, uint32_t h, uint64_t at, uint64_t 
 
 static uint64_t units_of(uint64_t size)
 {
-    return size / MASTER_ALLOC_UNIT + (size % MASTER_ALLOC_UNIT != 0);
+    return size / BASE_EXTENTS_UNIT + (size % BASE_EXTENTS_UNIT != 0);
 }
 
-uint32_t master_alloc_take(struct master_alloc *a, uint64_t size, void *owner)
+uint32_t base_extents_take(struct base_extents *a, uint64_t size, void *owner)
 {
     uint64_t n = units_of(size);
     if (n == 0 || n > a->free_units)
@@ -231,7 +231,7 @@ uint32_t master_alloc_take(struct master_alloc *a, uint64_t size, void *owner)
 }
 
 /* The node that covers the unit `at`. Stale fingers are told by their state and place. */
-static uint32_t covering(struct master_alloc *a, uint64_t at)
+static uint32_t covering(struct base_extents *a, uint64_t at)
 {
     uint32_t h = NONE;
     for (uint64_t f = at / a->finger_units + 1; f-- > 0 && h == NONE;) {
@@ -256,10 +256,10 @@ static uint32_t covering(struct master_alloc *a, uint64_t at)
     return h;
 }
 
-uint32_t master_alloc_reserve(struct master_alloc *a, uint64_t offset, uint64_t size, void *owner)
+uint32_t base_extents_reserve(struct base_extents *a, uint64_t offset, uint64_t size, void *owner)
 {
-    uint64_t n = units_of(size), at = offset / MASTER_ALLOC_UNIT;
-    if (n == 0 || offset % MASTER_ALLOC_UNIT != 0 || at >= a->units || n > a->units - at)
+    uint64_t n = units_of(size), at = offset / BASE_EXTENTS_UNIT;
+    if (n == 0 || offset % BASE_EXTENTS_UNIT != 0 || at >= a->units || n > a->units - at)
         return NONE;
     uint32_t h = covering(a, at);
     const struct node *hole = &a->nodes[h];
@@ -268,7 +268,7 @@ uint32_t master_alloc_reserve(struct master_alloc *a, uint64_t offset, uint64_t 
     return carve(a, h, at, n, owner);
 }
 
-void master_alloc_release(struct master_alloc *a, uint32_t h)
+void base_extents_release(struct base_extents *a, uint32_t h)
 {
     struct node *n = &a->nodes[h];
     a->free_units += n->size;
@@ -294,47 +294,47 @@ void master_alloc_release(struct master_alloc *a, uint32_t h)
     bin_insert(a, h);
 }
 
-uint64_t master_alloc_offset(const struct master_alloc *a, uint32_t h)
+uint64_t base_extents_offset(const struct base_extents *a, uint32_t h)
 {
-    return a->nodes[h].offset * MASTER_ALLOC_UNIT;
+    return a->nodes[h].offset * BASE_EXTENTS_UNIT;
 }
 
-uint64_t master_alloc_size(const struct master_alloc *a, uint32_t h)
+uint64_t base_extents_size(const struct base_extents *a, uint32_t h)
 {
-    return a->nodes[h].size * MASTER_ALLOC_UNIT;
+    return a->nodes[h].size * BASE_EXTENTS_UNIT;
 }
 
-void *master_alloc_owner(const struct master_alloc *a, uint32_t h)
+void *base_extents_owner(const struct base_extents *a, uint32_t h)
 {
     return a->nodes[h].owner;
 }
 
-uint64_t master_alloc_capacity(const struct master_alloc *a)
+uint64_t base_extents_capacity(const struct base_extents *a)
 {
-    return a->units * MASTER_ALLOC_UNIT;
+    return a->units * BASE_EXTENTS_UNIT;
 }
 
-uint64_t master_alloc_free_bytes(const struct master_alloc *a)
+uint64_t base_extents_free_bytes(const struct base_extents *a)
 {
-    return a->free_units * MASTER_ALLOC_UNIT;
+    return a->free_units * BASE_EXTENTS_UNIT;
 }
 
-uint64_t master_alloc_used_count(const struct master_alloc *a)
+uint64_t base_extents_used_count(const struct base_extents *a)
 {
     return a->used_count;
 }
 
-uint64_t master_alloc_largest(const struct master_alloc *a)
+uint64_t base_extents_largest(const struct base_extents *a)
 {
     if (a->fl_map == 0)
         return 0;
     uint32_t fl = 63u - (uint32_t)__builtin_clzll(a->fl_map);
     uint32_t sl = 31u - (uint32_t)__builtin_clz(a->sl_map[fl]);
     /* The first of the bin is looked at by take() for certain, so this much is promised. */
-    return a->nodes[a->bins[fl][sl]].size * MASTER_ALLOC_UNIT;
+    return a->nodes[a->bins[fl][sl]].size * BASE_EXTENTS_UNIT;
 }
 
-uint32_t master_alloc_next(const struct master_alloc *a, uint32_t h)
+uint32_t base_extents_next(const struct base_extents *a, uint32_t h)
 {
     h = h == NONE ? a->first : a->nodes[h].next;
     while (h != NONE && a->nodes[h].state != NODE_USED)
@@ -342,25 +342,25 @@ uint32_t master_alloc_next(const struct master_alloc *a, uint32_t h)
     return h;
 }
 
-uint32_t master_alloc_find(struct master_alloc *a, uint64_t offset)
+uint32_t base_extents_find(struct base_extents *a, uint64_t offset)
 {
-    uint64_t at = offset / MASTER_ALLOC_UNIT;
-    if (at >= a->units || offset % MASTER_ALLOC_UNIT != 0)
+    uint64_t at = offset / BASE_EXTENTS_UNIT;
+    if (at >= a->units || offset % BASE_EXTENTS_UNIT != 0)
         return NONE;
     uint32_t h = covering(a, at);
     return a->nodes[h].state == NODE_USED && a->nodes[h].offset == at ? h : NONE;
 }
 
-uint32_t master_alloc_seek(struct master_alloc *a, uint64_t offset)
+uint32_t base_extents_seek(struct base_extents *a, uint64_t offset)
 {
-    uint64_t at = offset / MASTER_ALLOC_UNIT;
+    uint64_t at = offset / BASE_EXTENTS_UNIT;
     if (at >= a->units)
         return NONE;
     uint32_t h = covering(a, at);
-    return a->nodes[h].state == NODE_USED ? h : master_alloc_next(a, h);
+    return a->nodes[h].state == NODE_USED ? h : base_extents_next(a, h);
 }
 
-const char *master_alloc_check(const struct master_alloc *a)
+const char *base_extents_check(const struct base_extents *a)
 {
     uint64_t at = 0, free_units = 0, used = 0, free_count = 0, binned = 0;
     uint32_t prev = NONE;

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "master/alloc.h"
+#include "base/extents.h"
 
 static uint64_t seed_state;
 
@@ -21,42 +21,42 @@ static uint64_t rnd(uint64_t below)
     return base_mix64(seed_state) % below;
 }
 
-static struct master_alloc *make(uint64_t size)
+static struct base_extents *make(uint64_t size)
 {
-    struct master_alloc *alloc = NULL;
-    assert_int_equal(master_alloc_create(size, &alloc), YOLK_OK);
+    struct base_extents *alloc = NULL;
+    assert_int_equal(base_extents_create(size, &alloc), YOLK_OK);
     return alloc;
 }
 
 static void refuses_nonsense(void **state)
 {
     (void)state;
-    struct master_alloc *alloc = NULL;
-    assert_int_equal(master_alloc_create(63, &alloc), YOLK_ERR_INVALID);
+    struct base_extents *alloc = NULL;
+    assert_int_equal(base_extents_create(63, &alloc), YOLK_ERR_INVALID);
     alloc = make(1024);
-    assert_int_equal(master_alloc_take(alloc, 0, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_take(alloc, 1025, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_take(alloc, UINT64_MAX, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_reserve(alloc, 32, 64, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_reserve(alloc, 1024, 64, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_reserve(alloc, 960, 65, NULL), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_reserve(alloc, UINT64_MAX - 63, 64, NULL), MASTER_ALLOC_NONE);
-    uint32_t all = master_alloc_take(alloc, 1000, alloc);
-    assert_int_not_equal(all, MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_size(alloc, all), 1024);
-    assert_int_equal(master_alloc_largest(alloc), 0);
-    assert_int_equal(master_alloc_take(alloc, 1, NULL), MASTER_ALLOC_NONE);
-    assert_ptr_equal(master_alloc_owner(alloc, all), alloc);
-    master_alloc_release(alloc, all);
-    assert_int_equal(master_alloc_largest(alloc), 1024);
-    assert_null(master_alloc_check(alloc));
-    master_alloc_destroy(alloc);
+    assert_int_equal(base_extents_take(alloc, 0, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_take(alloc, 1025, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_take(alloc, UINT64_MAX, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_reserve(alloc, 32, 64, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_reserve(alloc, 1024, 64, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_reserve(alloc, 960, 65, NULL), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_reserve(alloc, UINT64_MAX - 63, 64, NULL), BASE_EXTENTS_NONE);
+    uint32_t all = base_extents_take(alloc, 1000, alloc);
+    assert_int_not_equal(all, BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_size(alloc, all), 1024);
+    assert_int_equal(base_extents_largest(alloc), 0);
+    assert_int_equal(base_extents_take(alloc, 1, NULL), BASE_EXTENTS_NONE);
+    assert_ptr_equal(base_extents_owner(alloc, all), alloc);
+    base_extents_release(alloc, all);
+    assert_int_equal(base_extents_largest(alloc), 1024);
+    assert_null(base_extents_check(alloc));
+    base_extents_destroy(alloc);
 }
 
 enum { UNITS = 300, LIVE = 100 };
 
 struct model {
-    struct master_alloc *alloc;
+    struct base_extents *alloc;
     uint8_t taken[UNITS];
     uint32_t handle[LIVE];
     uint32_t first[LIVE], units[LIVE];
@@ -83,9 +83,9 @@ static uint32_t largest_hole(const struct model *m)
 
 static void note(struct model *m, uint32_t handle, uint32_t units)
 {
-    uint32_t first = (uint32_t)(master_alloc_offset(m->alloc, handle) / 64);
+    uint32_t first = (uint32_t)(base_extents_offset(m->alloc, handle) / 64);
     assert_true(is_free(m, first, units));
-    assert_int_equal(master_alloc_size(m->alloc, handle), units * 64);
+    assert_int_equal(base_extents_size(m->alloc, handle), units * 64);
     memset(m->taken + first, 1, units);
     m->handle[m->count] = handle;
     m->first[m->count] = first;
@@ -97,23 +97,23 @@ static void step(struct model *m)
     uint64_t what = rnd(10);
     if (what < 5 && m->count < LIVE) {
         uint32_t units = 1 + (uint32_t)rnd(rnd(3) ? 8 : 80);
-        uint32_t handle = master_alloc_take(m->alloc, units * 64 - rnd(64), m);
-        if (handle != MASTER_ALLOC_NONE)
+        uint32_t handle = base_extents_take(m->alloc, units * 64 - rnd(64), m);
+        if (handle != BASE_EXTENTS_NONE)
             note(m, handle, units);
         else /* with one exception in a whole range of sizes, a hole that fits is found */
             assert_true(largest_hole(m) < units + units / 16 + 1);
     } else if (what < 6 && m->count < LIVE) {
         uint32_t first = (uint32_t)rnd(UNITS), units = 1 + (uint32_t)rnd(20);
-        uint32_t handle = master_alloc_reserve(m->alloc, first * 64, units * 64, m);
-        assert_int_equal(handle != MASTER_ALLOC_NONE, is_free(m, first, units));
-        if (handle != MASTER_ALLOC_NONE) {
-            assert_int_equal(master_alloc_offset(m->alloc, handle), first * 64);
+        uint32_t handle = base_extents_reserve(m->alloc, first * 64, units * 64, m);
+        assert_int_equal(handle != BASE_EXTENTS_NONE, is_free(m, first, units));
+        if (handle != BASE_EXTENTS_NONE) {
+            assert_int_equal(base_extents_offset(m->alloc, handle), first * 64);
             note(m, handle, units);
         }
     } else if (m->count > 0) {
         uint32_t i = (uint32_t)rnd(m->count);
-        assert_int_equal(master_alloc_find(m->alloc, m->first[i] * 64), m->handle[i]);
-        master_alloc_release(m->alloc, m->handle[i]);
+        assert_int_equal(base_extents_find(m->alloc, m->first[i] * 64), m->handle[i]);
+        base_extents_release(m->alloc, m->handle[i]);
         memset(m->taken + m->first[i], 0, m->units[i]);
         m->count--;
         m->handle[i] = m->handle[m->count];
@@ -130,22 +130,22 @@ static void agrees_with_a_naive_model(void **state)
         seed_state = seed;
         for (int i = 0; i < 1500; i++) {
             step(&m);
-            assert_null(master_alloc_check(m.alloc));
-            assert_int_equal(master_alloc_used_count(m.alloc), m.count);
-            uint64_t largest = master_alloc_largest(m.alloc) / 64;
+            assert_null(base_extents_check(m.alloc));
+            assert_int_equal(base_extents_used_count(m.alloc), m.count);
+            uint64_t largest = base_extents_largest(m.alloc) / 64;
             assert_true(largest <= largest_hole(&m));
             assert_true(largest + largest / 31 + 1 >= largest_hole(&m));
             /* seek: the first extent that ends above */
-            uint32_t at = (uint32_t)rnd(UNITS), found = master_alloc_seek(m.alloc, at * 64);
+            uint32_t at = (uint32_t)rnd(UNITS), found = base_extents_seek(m.alloc, at * 64);
             uint32_t want = UNITS;
             for (uint32_t k = 0; k < m.count; k++)
                 if (m.first[k] + m.units[k] > at && m.first[k] < want)
                     want = m.first[k];
-            assert_int_equal(found == MASTER_ALLOC_NONE ? UNITS
-                                                        : master_alloc_offset(m.alloc, found) / 64,
+            assert_int_equal(found == BASE_EXTENTS_NONE ? UNITS
+                                                        : base_extents_offset(m.alloc, found) / 64,
                              want);
         }
-        master_alloc_destroy(m.alloc);
+        base_extents_destroy(m.alloc);
     }
 }
 
@@ -156,53 +156,53 @@ static void fills_to_96_percent_on_a_mix(void **state)
     static const uint64_t sizes[] = {16384, 65536, 131072, 262144, 294912, 40960};
     enum { MAX = 40000 };
     uint64_t total = 1ull << 30;
-    struct master_alloc *alloc = make(total);
+    struct base_extents *alloc = make(total);
     uint32_t *handles = malloc(MAX * sizeof *handles), count = 0;
     seed_state = 7;
     for (int round = 0; round < 20; round++) {
         while (count < MAX) {
-            uint32_t h = master_alloc_take(alloc, sizes[rnd(6)], alloc);
-            if (h == MASTER_ALLOC_NONE)
+            uint32_t h = base_extents_take(alloc, sizes[rnd(6)], alloc);
+            if (h == BASE_EXTENTS_NONE)
                 break;
             handles[count++] = h;
         }
         assert_true(count < MAX);
-        assert_true(total - master_alloc_free_bytes(alloc) >= total / 100 * 96);
+        assert_true(total - base_extents_free_bytes(alloc) >= total / 100 * 96);
         for (uint32_t i = count / 3; i > 0; i--) {
             uint32_t at = (uint32_t)rnd(count);
-            master_alloc_release(alloc, handles[at]);
+            base_extents_release(alloc, handles[at]);
             handles[at] = handles[--count];
         }
     }
-    assert_null(master_alloc_check(alloc));
+    assert_null(base_extents_check(alloc));
     while (count > 0)
-        master_alloc_release(alloc, handles[--count]);
-    assert_int_equal(master_alloc_largest(alloc), total);
+        base_extents_release(alloc, handles[--count]);
+    assert_int_equal(base_extents_largest(alloc), total);
     free(handles);
-    master_alloc_destroy(alloc);
+    base_extents_destroy(alloc);
 }
 
 static void holds_two_million_extents(void **state)
 {
     (void)state;
     enum { N = 2000000 };
-    struct master_alloc *alloc = make(N * 64ull);
+    struct base_extents *alloc = make(N * 64ull);
     for (uint32_t i = 0; i < N; i++) /* recovery in order of address */
-        assert_int_not_equal(master_alloc_reserve(alloc, i * 64ull, 64, alloc), MASTER_ALLOC_NONE);
-    assert_int_equal(master_alloc_free_bytes(alloc), 0);
+        assert_int_not_equal(base_extents_reserve(alloc, i * 64ull, 64, alloc), BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_free_bytes(alloc), 0);
     uint32_t seen = 0;
-    for (uint32_t h = master_alloc_next(alloc, MASTER_ALLOC_NONE); h != MASTER_ALLOC_NONE; seen++) {
-        uint32_t next = master_alloc_next(alloc, h);
+    for (uint32_t h = base_extents_next(alloc, BASE_EXTENTS_NONE); h != BASE_EXTENTS_NONE; seen++) {
+        uint32_t next = base_extents_next(alloc, h);
         if (seen % 2)
-            master_alloc_release(alloc, h);
+            base_extents_release(alloc, h);
         h = next;
     }
     assert_int_equal(seen, N);
-    assert_int_equal(master_alloc_largest(alloc), 64);
+    assert_int_equal(base_extents_largest(alloc), 64);
     for (uint32_t i = 0; i < N / 2; i++)
-        assert_int_not_equal(master_alloc_take(alloc, 64, alloc), MASTER_ALLOC_NONE);
-    assert_null(master_alloc_check(alloc));
-    master_alloc_destroy(alloc);
+        assert_int_not_equal(base_extents_take(alloc, 64, alloc), BASE_EXTENTS_NONE);
+    assert_null(base_extents_check(alloc));
+    base_extents_destroy(alloc);
 }
 
 int main(void)
