@@ -28,6 +28,7 @@ struct node {
     struct node *next;
     char *path; /* NULL once unlinked */
     unsigned handles;
+    struct file *locked_by;
     struct content now;     /* what a reader sees */
     struct content durable; /* what surely survives */
     struct pending *pending;
@@ -46,7 +47,9 @@ struct sim_file {
 struct file_sim {
     struct node *nodes;
     uint64_t life;
+    uint64_t space; /* what sim_space answers */
     struct random_sim random;
+    bool no_allocation; /* fallocate is UNSUPPORTED */
     bool armed[3];
     unsigned countdown[3];
 };
@@ -230,6 +233,8 @@ static int sim_fallocate(struct file *file, uint64_t offset, uint64_t size)
     int status = check(f, FILE_WRITE);
     if (status != YOLK_OK)
         return status;
+    if (f->sim->no_allocation)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "the simulated file system cannot reserve");
     if (fault_now(f->sim, FILE_SIM_NO_SPACE))
         return base_fail(YOLK_ERR_NO_SPACE, 0, "injected");
     if (offset > SIM_FILE_MAX || size > SIM_FILE_MAX)
@@ -248,6 +253,8 @@ static int sim_size(struct file *file, uint64_t *out)
 static void sim_close(struct file *file)
 {
     struct sim_file *f = (struct sim_file *)file;
+    if (f->node->locked_by == file)
+        f->node->locked_by = NULL;
     f->node->handles--;
     sweep(f->sim);
     free(f);
@@ -263,6 +270,88 @@ static int sim_unlink(void *self, const char *path)
     n->path = NULL;
     sweep(sim);
     return YOLK_OK;
+}
+
+static int sim_rename(void *self, const char *from, const char *to)
+{
+    struct file_sim *sim = self;
+    struct node *n = find(sim, from);
+    if (!n)
+        return base_fail(YOLK_ERR_NOT_FOUND, 0, "no simulated file %s", from);
+    struct node *old = find(sim, to);
+    if (old == n)
+        return YOLK_OK;
+    char *copy = strdup(to);
+    if (!copy)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+    free(n->path);
+    n->path = copy;
+    if (old) {
+        free(old->path);
+        old->path = NULL;
+    }
+    sweep(sim);
+    return YOLK_OK;
+}
+
+/* Durable at once, as creation is. */
+static int sim_resize(struct file *file, uint64_t size)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    struct node *n = f->node;
+    int status = check(f, FILE_WRITE);
+    if (status == YOLK_OK)
+        status = content_grow(&n->now, size);
+    if (status == YOLK_OK)
+        status = content_grow(&n->durable, size);
+    if (status != YOLK_OK)
+        return status;
+    if (size < n->now.size)
+        pending_drop(n); /* unsynced, so a crash may forget them */
+    n->now.size = size;
+    n->durable.size = size;
+    return YOLK_OK;
+}
+
+static int sim_lock(struct file *file)
+{
+    struct sim_file *f = (struct sim_file *)file;
+    int status = check(f, FILE_WRITE);
+    if (status != YOLK_OK)
+        return status;
+    if (f->node->locked_by && f->node->locked_by != file)
+        return base_fail(YOLK_ERR_BUSY, 0, "the simulated file is in use");
+    f->node->locked_by = file;
+    return YOLK_OK;
+}
+
+static int sim_alignment(struct file *file, struct file_alignment *out)
+{
+    *out = (struct file_alignment){SECTOR, SECTOR};
+    return check((struct sim_file *)file, 0);
+}
+
+static int sim_space(struct file *file, uint64_t *free_bytes)
+{
+    *free_bytes = ((struct sim_file *)file)->sim->space;
+    return check((struct sim_file *)file, 0);
+}
+
+static int sim_descriptor(struct file *file)
+{
+    (void)file;
+    return -1;
+}
+
+static bool sim_direct(struct file *file)
+{
+    return ((struct sim_file *)file)->flags & FILE_DIRECT;
+}
+
+static void sim_direct_refuse(struct file *file, int errnum)
+{
+    (void)errnum;
+    ((struct sim_file *)file)->flags &= ~(unsigned)FILE_DIRECT;
 }
 
 static int create_node(struct file_sim *sim, const char *path, struct node **out)
@@ -292,6 +381,14 @@ static const struct file_ops sim_ops = {
     .size = sim_size,
     .close = sim_close,
     .unlink = sim_unlink,
+    .rename = sim_rename,
+    .resize = sim_resize,
+    .lock = sim_lock,
+    .alignment = sim_alignment,
+    .space = sim_space,
+    .descriptor = sim_descriptor,
+    .direct = sim_direct,
+    .direct_refuse = sim_direct_refuse,
 };
 
 static int sim_open(void *self, const char *path, unsigned flags, struct file **out)
@@ -368,6 +465,7 @@ int file_sim_crash(struct file_sim *sim)
     int status = YOLK_OK;
     sim->life++;
     for (struct node *n = sim->nodes; n; n = n->next) {
+        n->locked_by = NULL; /* the processes are dead */
         int one = crash_node(sim, n);
         if (one != YOLK_OK)
             status = one;
@@ -381,12 +479,23 @@ void file_sim_inject(struct file_sim *sim, enum file_sim_fault fault, unsigned a
     sim->countdown[fault] = after_operations;
 }
 
+void file_sim_set_space(struct file_sim *sim, uint64_t free_bytes)
+{
+    sim->space = free_bytes;
+}
+
+void file_sim_refuse_allocation(struct file_sim *sim)
+{
+    sim->no_allocation = true;
+}
+
 int file_sim_create(uint64_t seed, struct file_sim **out)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated files");
     random_sim_init(&(*out)->random, seed);
+    (*out)->space = SIM_FILE_MAX;
     return YOLK_OK;
 }
 

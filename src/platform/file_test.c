@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,6 +61,72 @@ static void contract(const struct file_system *fs, const char *path)
     file_close(NULL);
 }
 
+static void locks_and_places(const struct file_system *fs, const char *path, const char *other)
+{
+    struct file *f, *g;
+    struct file_alignment alignment;
+    uint64_t number;
+    char text[4];
+    size_t got;
+    const unsigned flags = FILE_READ | FILE_WRITE | FILE_CREATE;
+    assert_int_equal(file_open(fs, path, flags, &f), YOLK_OK);
+    assert_int_equal(file_open(fs, path, flags, &g), YOLK_OK);
+    assert_int_equal(file_lock(f), YOLK_OK);
+    assert_int_equal(file_lock(f), YOLK_OK);
+    assert_int_equal(file_lock(g), YOLK_ERR_BUSY);
+    file_close(f);
+    assert_int_equal(file_lock(g), YOLK_OK);
+    assert_int_equal(file_alignment(g, &alignment), YOLK_OK);
+    assert_true(alignment.memory > 0 && (alignment.memory & (alignment.memory - 1)) == 0);
+    assert_true(alignment.offset >= 512 && (alignment.offset & (alignment.offset - 1)) == 0);
+    assert_int_equal(file_space(g, &number), YOLK_OK);
+    assert_true(number > 0);
+    assert_int_equal(file_pwrite(g, "abc", 3, 0), YOLK_OK);
+    assert_int_equal(file_resize(g, 2), YOLK_OK);
+    assert_int_equal(file_resize(g, 9000), YOLK_OK);
+    assert_int_equal(file_size(g, &number), YOLK_OK);
+    assert_int_equal(number, 9000);
+    assert_int_equal(file_pread(g, text, 3, 0, &got), YOLK_OK);
+    assert_memory_equal(text, "ab", 3);
+    assert_int_equal(file_rename(fs, other, path), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(file_rename(fs, path, other), YOLK_OK);
+    assert_int_equal(file_open(fs, path, FILE_READ, &f), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(file_completed(g, FILE_OPERATION_READ, 5, -5), -5);
+    file_close(g);
+    assert_int_equal(file_unlink(fs, other), YOLK_OK);
+}
+
+/* Direct I/O that cannot be is told once, and all goes on. */
+static void direct_refused_once(void **state)
+{
+    (void)state;
+    char path[64];
+    struct file *f;
+    size_t got;
+    char text[5];
+    struct file_system fs = file_system_real();
+    snprintf(path, sizeof(path), "/tmp/yolk-file-direct-%d", (int)getpid());
+    uint64_t before = file_direct_refusals();
+    assert_int_equal(file_open(&fs, path, FILE_READ | FILE_WRITE | FILE_CREATE | FILE_DIRECT, &f),
+                     YOLK_OK);
+    if (file_direct(f)) {
+        assert_int_equal(fcntl(file_descriptor(f), F_GETFL) & O_DIRECT, O_DIRECT);
+        assert_int_equal(file_direct_refusals(), before);
+    }
+    /* What no direct file takes: the file system's EINVAL is the refusal. */
+    assert_int_equal(file_pwrite(f, "hello", 5, 1), YOLK_OK);
+    assert_int_equal(file_pread(f, text, 5, 1, &got), YOLK_OK);
+    assert_int_equal(got, 5);
+    assert_memory_equal(text, "hello", 5);
+    assert_false(file_direct(f));
+    assert_int_equal(fcntl(file_descriptor(f), F_GETFL) & O_DIRECT, 0);
+    assert_int_equal(file_direct_refusals(), before + 1);
+    file_direct_refuse(f, EINVAL);
+    assert_int_equal(file_direct_refusals(), before + 1);
+    file_close(f);
+    assert_int_equal(file_unlink(&fs, path), YOLK_OK);
+}
+
 static void real_files(void **state)
 {
     (void)state;
@@ -66,6 +134,9 @@ static void real_files(void **state)
     struct file_system fs = file_system_real();
     snprintf(path, sizeof(path), "/tmp/yolk-file-test-%d", (int)getpid());
     contract(&fs, path);
+    char other[80];
+    snprintf(other, sizeof(other), "%s-other", path);
+    locks_and_places(&fs, path, other);
 }
 
 static void simulated_files(void **state)
@@ -75,6 +146,25 @@ static void simulated_files(void **state)
     assert_int_equal(file_sim_create(1, &sim), YOLK_OK);
     struct file_system fs = file_sim_system(sim);
     contract(&fs, "some/file");
+    locks_and_places(&fs, "f", "g");
+    /* Who died in a crash holds no lock. */
+    struct file *f, *g;
+    assert_int_equal(file_open(&fs, "f", FILE_WRITE | FILE_CREATE, &f), YOLK_OK);
+    assert_int_equal(file_lock(f), YOLK_OK);
+    assert_int_equal(file_sim_crash(sim), YOLK_OK);
+    assert_int_equal(file_open(&fs, "f", FILE_WRITE, &g), YOLK_OK);
+    assert_int_equal(file_lock(g), YOLK_OK);
+    file_close(f);
+    assert_int_equal(file_open(&fs, "f", FILE_WRITE, &f), YOLK_OK);
+    assert_int_equal(file_lock(f), YOLK_ERR_BUSY);
+    file_sim_refuse_allocation(sim);
+    assert_int_equal(file_fallocate(g, 0, 10), YOLK_ERR_UNSUPPORTED);
+    file_sim_set_space(sim, 77);
+    uint64_t space;
+    assert_int_equal(file_space(g, &space), YOLK_OK);
+    assert_int_equal(space, 77);
+    file_close(f);
+    file_close(g);
     file_sim_destroy(sim);
 }
 
@@ -188,11 +278,9 @@ static void injected_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_files),
-        cmocka_unit_test(simulated_files),
-        cmocka_unit_test(crashes_lose_tear_and_repeat),
-        cmocka_unit_test(crashes_reorder),
-        cmocka_unit_test(injected_faults),
+        cmocka_unit_test(real_files),          cmocka_unit_test(simulated_files),
+        cmocka_unit_test(direct_refused_once), cmocka_unit_test(crashes_lose_tear_and_repeat),
+        cmocka_unit_test(crashes_reorder),     cmocka_unit_test(injected_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
