@@ -97,13 +97,16 @@ static int end(struct client *client)
     return client->code;
 }
 
-static int key_failure(const struct client *client, const char *key, int64_t result)
+/* One line. What the call said stands behind it if it was about this key alone, without the meaning
+ * of the status, which the line has already. */
+static int key_failure(const struct client *client, const char *key, int64_t result, size_t count)
 {
-    fprintf(stderr, "yolk %s: key \"%.200s\": %s (%s)", client->command->name, key,
-            yolk_strerror((int)result), yolk_status_name((int)result));
-    if (yolk_last_error()[0])
-        fprintf(stderr, ": %s", yolk_last_error());
-    fputc('\n', stderr);
+    const char *text = yolk_strerror((int)result), *more = count == 1 ? yolk_last_error() : "";
+    size_t size = strlen(text);
+    if (strncmp(more, text, size) == 0)
+        more += size + (more[size] == ':' ? strlen(": ") : 0);
+    fprintf(stderr, "yolk %s: key \"%.200s\": %s (%s)%s%s\n", client->command->name, key, text,
+            yolk_status_name((int)result), more[0] ? ": " : "", more);
     return CLI_FAILED;
 }
 
@@ -185,7 +188,7 @@ static void free_input(struct input *in)
 /* With the size: most often it is what was wrong. */
 static int put_failure(const struct client *client, const char *key, size_t size, int64_t result)
 {
-    int code = key_failure(client, key, result);
+    int code = key_failure(client, key, result, 1);
     fprintf(stderr, "(the value has %zu bytes)\n", size);
     return code;
 }
@@ -257,7 +260,7 @@ int cli_get(int argc, char **argv)
         struct yolk_buffer value;
         enum yolk_status status = yolk_store_get_buffer(client.store, key, strlen(key), &value);
         if (status != YOLK_OK) {
-            client.code = key_failure(&client, key, status);
+            client.code = key_failure(&client, key, status, 1);
         } else {
             client.code = write_output(
                 &client, client.config.positional_count > 1 ? client.config.positional[1] : NULL,
@@ -297,7 +300,7 @@ int cli_exist(int argc, char **argv)
         for (size_t i = 0; i < count; i++) {
             if (kvs[i].result < 0 || status != YOLK_OK) {
                 client.code = key_failure(&client, client.config.positional[i],
-                                          kvs[i].result < 0 ? kvs[i].result : status);
+                                          kvs[i].result < 0 ? kvs[i].result : status, count);
                 continue;
             }
             printf("%s ", kvs[i].result ? "yes" : "no ");
@@ -321,7 +324,7 @@ static void remove_keys(struct client *client, int force)
     for (size_t i = 0; i < count; i++)
         if (kvs[i].result < 0 || status != YOLK_OK)
             client->code = key_failure(client, client->config.positional[i],
-                                       kvs[i].result < 0 ? kvs[i].result : status);
+                                       kvs[i].result < 0 ? kvs[i].result : status, count);
     free(kvs);
 }
 

@@ -29,9 +29,13 @@ int cli_failure(const struct cli_command *command, enum yolk_status status, cons
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    const char *detail = yolk_last_error();
-    fprintf(stderr, ": %s\n", detail[0] ? detail : yolk_strerror(status));
+    fprintf(stderr, ": %s\n", cli_reason(status));
     return CLI_FAILED;
+}
+
+const char *cli_reason(int status)
+{
+    return yolk_last_error()[0] ? yolk_last_error() : yolk_strerror(status);
 }
 
 static void print_help(const struct cli_command *command)

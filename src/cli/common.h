@@ -29,7 +29,9 @@ bool cli_parse(const struct cli_command *command, int argc, char **argv, struct 
 /* "yolk NAME: ..." on standard error; returns CLI_USAGE. */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same with the thread's last error behind it; returns CLI_FAILED. */
+/* The thread's last error; without one what the status means. */
+const char *cli_reason(int status);
+/* The same as cli_usage_error with cli_reason() behind it; returns CLI_FAILED. */
 int cli_failure(const struct cli_command *command, enum yolk_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -79,7 +79,7 @@ struct replay_answer {
     uint32_t failed;
     int32_t status; /* of the first failure */
     uint32_t calls;
-    char text[96]; /* about the first failure */
+    char text[192]; /* about the first failure */
 };
 
 /* What a worker needs to open its store. */
@@ -106,7 +106,7 @@ struct replay_totals {
     uint64_t restarts;
     uint32_t *get_us; /* one sample a get call */
     size_t get_us_count, get_us_capacity;
-    char first_failure[160];
+    char first_failure[256];
 };
 
 /* One worker as the driver sees it. */

@@ -239,8 +239,8 @@ static void take_answer(struct driver *driver, struct replay_worker *worker, siz
             flow->parts[client - flow->first_client] = answer->prefix;
     }
     if (answer->failed && !totals->first_failure[0])
-        snprintf(totals->first_failure, sizeof totals->first_failure, "request %zu, %s: %.96s",
-                 flow->request, kind == REPLAY_PUT ? "put" : "get", answer->text);
+        snprintf(totals->first_failure, sizeof totals->first_failure, "request %zu, %s",
+                 flow->request, answer->text);
     advance(driver, flow);
 }
 

@@ -7,6 +7,7 @@
 
 #include <yolk/store.h>
 
+#include "cli/common.h"
 #include "platform/loop.h"
 #include "platform/random.h"
 #include "server/server.h"
@@ -83,8 +84,7 @@ struct replay_embedded *replay_embedded_open(const struct replay_options *option
         status = open_node(embedded, options);
     if (status == YOLK_OK)
         return embedded;
-    snprintf(error, error_size, "cannot start the embedded cluster: %s: %s", yolk_strerror(status),
-             yolk_last_error());
+    snprintf(error, error_size, "cannot start the embedded cluster: %s", cli_reason(status));
     replay_embedded_close(embedded);
     return NULL;
 }

@@ -10,6 +10,7 @@
 
 #include <yolk/store.h>
 
+#include "cli/common.h"
 #include "cli/replay_content.h"
 
 enum {
@@ -78,8 +79,7 @@ struct replay_store *replay_store_wrap(struct yolk_store *store, bool owned,
             yolk_store_register_buffer(store, self->buffer, self->buffer_size);
         if (status == YOLK_OK)
             return self;
-        snprintf(error, error_size, "cannot register a buffer: %s: %s", yolk_strerror(status),
-                 yolk_last_error());
+        snprintf(error, error_size, "cannot register a buffer: %s", cli_reason(status));
         munmap(self->buffer, self->buffer_size);
         self->buffer = NULL;
     }
@@ -108,8 +108,7 @@ struct replay_store *replay_store_open(const struct replay_worker_options *optio
     struct yolk_store *store = NULL;
     enum yolk_status status = yolk_store_open(&store_options, &store);
     if (status != YOLK_OK) {
-        snprintf(error, error_size, "cannot open the store at %s: %s: %s", options->master,
-                 yolk_strerror(status), yolk_last_error());
+        snprintf(error, error_size, "cannot open the store: %s", cli_reason(status));
         return NULL;
     }
     struct replay_store *self = replay_store_wrap(store, true, options, error, error_size);
@@ -155,8 +154,7 @@ static void note_failure(struct replay_answer *answer, const char *what, int64_t
     if (answer->status)
         return;
     answer->status = (int32_t)status;
-    snprintf(answer->text, sizeof answer->text, "%s: %s: %.60s", what,
-             yolk_strerror((enum yolk_status)status), yolk_last_error());
+    snprintf(answer->text, sizeof answer->text, "%s: %s", what, cli_reason((int)status));
 }
 
 static size_t min_size(size_t a, size_t b)

@@ -126,7 +126,7 @@ static int try_locate(struct yolk_store *store, const struct store_item *item, u
         }
         /* The key's own answer: NOT_FOUND is final, not a lost session. */
         if (result.status != YOLK_OK) {
-            status = base_fail(result.status, 0, "get: %s", yolk_strerror(result.status));
+            status = base_fail(result.status, 0, "%s", yolk_strerror(result.status));
             place->session = 0;
         }
     } else {

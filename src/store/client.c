@@ -119,7 +119,7 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
     struct hello_link link = {.fd = -1, .deadline_ns = deadline_ns};
     int status = net_connect(&client->address, deadline_ns, &link.fd);
     if (status != YOLK_OK)
-        return base_fail_context(status, "cannot reach the master at %s", client->master);
+        return base_fail_context(status, "cannot reach the master");
     struct wire_hello_options options = {
         .secret = client->options.secret,
         .secret_size = client->options.secret_size,

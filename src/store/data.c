@@ -66,7 +66,7 @@ static const char *hint(int status)
 }
 
 /* The status a batch returns, with a text that says how many failed. */
-static int batch_status(const struct yolk_kv *kvs, size_t count, const char *what)
+static int batch_status(const struct yolk_kv *kvs, size_t count)
 {
     size_t failed = 0;
     int first = YOLK_OK;
@@ -78,8 +78,10 @@ static int batch_status(const struct yolk_kv *kvs, size_t count, const char *wha
     }
     if (failed == 0)
         return YOLK_OK;
-    return base_fail(first, 0, "%s: %zu of %zu keys failed, the first with %s%s", what, failed,
-                     count, yolk_strerror(first), hint(first));
+    if (count == 1)
+        return base_fail(first, 0, "%s%s", yolk_strerror(first), hint(first));
+    return base_fail(first, 0, "%zu of %zu keys failed, the first with %s%s", failed, count,
+                     yolk_strerror(first), hint(first));
 }
 
 /* The machine's view of a batch. What is not valid gets an empty key, which the machine refuses. */
@@ -125,7 +127,7 @@ enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, s
         store_put_destroy(put);
         for (size_t i = 0; i < count; i++)
             kvs[i].result = items[i].result;
-        status = batch_status(kvs, count, "put");
+        status = batch_status(kvs, count);
     } else {
         fail_all(kvs, count, status);
     }
@@ -153,7 +155,7 @@ enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, s
         store_get_destroy(get);
         for (size_t i = 0; i < count; i++)
             kvs[i].result = items[i].result;
-        status = batch_status(kvs, count, "get");
+        status = batch_status(kvs, count);
     } else {
         fail_all(kvs, count, status);
     }
@@ -280,7 +282,7 @@ enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs,
             kvs[i].result = 0;
     }
     if (status == YOLK_OK)
-        status = batch_status(kvs, count, "exist");
+        status = batch_status(kvs, count);
     store_leave(store);
     return status;
 }
@@ -295,7 +297,7 @@ enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs
         return fail_all(kvs, count, status);
     status = ask_keys(store, WIRE_REMOVE, kvs, count, force != 0);
     if (status == YOLK_OK)
-        status = batch_status(kvs, count, "remove");
+        status = batch_status(kvs, count);
     store_leave(store);
     return status;
 }

@@ -148,7 +148,7 @@ def bad_usage(context):
     for arguments, words, wanted in (
         (("--bogus",), "bogus", 2),
         (("--synthetic", "--dram", "12Q"), "--dram", 2),
-        (("--synthetic", "--nodes", "0"), "--nodes 0", 2),
+        (("--synthetic", "--nodes", "0"), "--nodes: \"0\"", 2),
         (("--synthetic", "--respawn"), "--respawn needs --processes", 2),
         ((), "--trace FILE and --synthetic", 2),
         (("--trace", "/nonexistent"), "/nonexistent", 1),
