@@ -586,7 +586,11 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
                 finish_item(put, index, (int64_t)put->items[index].size);
             } else {
                 put->states[index].state = ITEM_FAILED;
-                put->states[index].failure = result;
+                /* Unknown by now: the master has given up the put, or the whole session, because
+                 * nothing was heard for too long. That is what a caller whose own time is over
+                 * then must hear, not that a key is missing. */
+                put->states[index].failure =
+                    result == YOLK_ERR_NOT_FOUND ? YOLK_ERR_TIMEOUT : result;
             }
         }
     }

@@ -33,7 +33,7 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t space
     script_init(&f->script);
     for (size_t i = 0; i < count; i++) {
         snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
-        f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
+        f->items[i] = (struct store_item){f->keys[i], 2, size, 99, 99};
     }
     assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, 1, f->now + space,
                                       f->now + deadline, &f->put),
@@ -271,6 +271,30 @@ static void expired_put_is_put_again(void **state)
     finish(&f);
 }
 
+/* This process stood still until its session was given up and the call's time was over: the END
+ * comes too late for both. */
+static void late_end_of_a_lost_session(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    f.now += 4000 * MS;
+    store_holds_set_session(f.holds, 8);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+    expect_send(&f, WIRE_PUT_END);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    expect_send(&f, WIRE_PUT_REVOKE);
+    closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_TIMEOUT);
+    assert_int_equal(store_holds_live_count(f.holds), 0);
+    finish(&f);
+}
+
 /* The session was opened anew between the grant and the write: the place is void. */
 static void grant_of_an_earlier_epoch(void **state)
 {
@@ -347,6 +371,7 @@ int main(void)
         cmocka_unit_test(lost_answers_are_asked_for_again),
         cmocka_unit_test(nothing_answers),
         cmocka_unit_test(expired_put_is_put_again),
+        cmocka_unit_test(late_end_of_a_lost_session),
         cmocka_unit_test(grant_of_an_earlier_epoch),
         cmocka_unit_test(stuck),
         cmocka_unit_test(no_session_yet),

@@ -118,6 +118,10 @@ class Replay:
             f"{result['failed_gets']}, failed puts {result['failed_puts']}, {result['seconds']:.1f} s"
         )
 
+        # Of an endless cache that nothing happens to: what the trace itself allows.
+        unbounded = re.search(r"^ +an unbounded cache +([\d.]+)", self.output(), re.M)
+        result["unbounded_hit_rate"] = float(unbounded[1])
+
         def agrees():
             return context.run("stat", "--master", self.master, "--recount")[0] == 0
 
@@ -154,7 +158,8 @@ def kill_node(context):
 def kill_master(context):
     result = kill_in_turn(context, ["master"])
     # What lies in the nodes is served again after it: a cold cache would lose most of the hits.
-    check(result["hit_rate"] > 0.15, f"hit rate {result['hit_rate']} after the master's deaths")
+    wanted = 0.75 * result["unbounded_hit_rate"]
+    check(result["hit_rate"] > wanted, f"hit rate {result['hit_rate']} after the master's deaths, not {wanted}")
 
 
 @test("kill.writer")
@@ -210,7 +215,12 @@ def stop_in_turn(context, roles, *args):
         if i == 0:
             check(replay.progress > before, "the other client did not go on meanwhile")
         check(not replay.done, "the replay ended without the stopped process")
-    replay.finish(context)
+    result = replay.finish(context)
+    # A call that was under way has no time left when the process goes on: it alone may fail, and says so.
+    failure = re.search(r"first failure +.*, put: .* (\d+) of \d+ keys failed, the first with (.*)", replay.output())
+    if failure:
+        check_equal(failure[2], "deadline passed", "why puts failed")
+    check_equal(result["failed_puts"], int(failure[1]) if failure else 0, "failed puts")
 
 
 @test("kill.stopped_writer")
