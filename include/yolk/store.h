@@ -63,6 +63,9 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_s
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_unregister_buffer(struct yolk_store *store,
                                                                      void *pointer);
 
+/* Where a value lies. */
+enum yolk_medium { YOLK_MEDIUM_MEMORY = 0, YOLK_MEDIUM_LOCAL_DISK = 2 };
+
 struct yolk_slice {
     void *ptr;
     size_t size;
@@ -77,6 +80,7 @@ struct yolk_kv {
     size_t slice_count;
     int64_t
         result; /* out: put and get: bytes of the value (>= 0), or a negative enum yolk_status */
+    int32_t medium; /* out of a get with result >= 0: enum yolk_medium it was read from */
 };
 
 /* Puts n values. Result: the value's size once every replica is in place, also when the key existed
@@ -117,8 +121,9 @@ typedef int (*yolk_store_visit)(void *context, const void *key, size_t key_size,
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_list(struct yolk_store *store,
                                                         yolk_store_visit visit, void *context);
 
-/* A value without a copy where it lies on this machine (mapped, read only), else a copy in memory
- * of the store. Pinned until released: it is not evicted, its space is not reused. */
+/* A value without a copy where it lies in memory of this machine (mapped, read only), else (in
+ * memory of another machine, on a disk) a copy in memory of the store. Pinned until released: it is
+ * not evicted, its space is not reused. */
 struct yolk_buffer {
     const void *data;
     uint64_t size;

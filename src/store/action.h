@@ -33,6 +33,9 @@ struct store_action {
     uint64_t session; /* that the ticket and the guard were given to */
     uint64_t op;
     uint8_t ticket[16]; /* put only */
+    uint32_t medium;    /* get: of the replica, enum wire_medium */
+    uint32_t checksum;  /* get from a disk: crc32c of the value, to be checked on arrival */
+    uint64_t key_hash;  /* get from a disk: what its owner compares with its own map */
     uint64_t cookie;    /* names this transfer in transferred() */
 };
 
@@ -40,8 +43,9 @@ struct store_action {
 struct store_item {
     const void *key;
     uint32_t key_size;
-    uint64_t size;  /* put: bytes of the value; get: bytes of room */
-    int64_t result; /* out */
+    uint64_t size;   /* put: bytes of the value; get: bytes of room */
+    int64_t result;  /* out */
+    uint32_t medium; /* out, of a get that has a value: where it was read, enum wire_medium */
 };
 
 /* Limits both machines work by; zero fields are set to the defaults by store_tuning_init. */

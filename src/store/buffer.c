@@ -120,10 +120,8 @@ static int try_locate(struct yolk_store *store, const struct store_item *item, u
         place->size = result.size;
         place->replica_count =
             result.replica_count < STORE_REPLICAS_MAX ? result.replica_count : STORE_REPLICAS_MAX;
-        for (uint32_t i = 0; i < place->replica_count; i++) {
-            struct wire_replica replica = wire_replica_at(grants.replicas, result.first + i);
-            place->replicas[i] = (struct store_replica){replica.segment, replica.offset};
-        }
+        for (uint32_t i = 0; i < place->replica_count; i++)
+            place->replicas[i] = store_replica_of(grants.replicas, result.first + i);
         /* The key's own answer: NOT_FOUND is final, not a lost session. */
         if (result.status != YOLK_OK) {
             status = base_fail(result.status, 0, "%s", yolk_strerror(result.status));
@@ -193,6 +191,8 @@ static int map_place(struct yolk_store *store, const struct place *place, uint64
             return status;
         tried |= 1ull << index;
         const struct store_replica *replica = &place->replicas[index];
+        if (replica->medium != WIRE_MEDIUM_MEMORY)
+            continue; /* a disk is read, not mapped */
         const void *base = NULL;
         uint64_t mapped = 0;
         status = store_holds_extent(store->holds, place->op, place->epoch, replica->segment,

@@ -120,7 +120,7 @@ static int perform(struct yolk_store *store, const struct store_session_output *
         return 0;
     case STORE_SESSION_MOUNTED:
         yolk_served_set_segment(store->served, output->segment, store->ticket_key);
-        store_segments_set_own(store->segments, output->segment);
+        store_segments_set_own(store->segments, output->segment, 0);
         return 0;
     case STORE_SESSION_FENCE:
         add_fence(control, output->segment, output->session);

@@ -153,8 +153,10 @@ enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, s
         struct store_mover_context context = {store->engine, store->client, store->segments};
         store_mover_get(&context, get, kvs);
         store_get_destroy(get);
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++) {
             kvs[i].result = items[i].result;
+            kvs[i].medium = (int32_t)items[i].medium;
+        }
         status = batch_status(kvs, count);
     } else {
         fail_all(kvs, count, status);

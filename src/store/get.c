@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One window at a time: GET_START gives places and a guard → reads, replica after replica → the
- * guard is checked for each value when it has landed → next window. A long window's guard is
- * renewed. */
+ * guard is checked for each value when it has landed → the master is told of disk replicas that are
+ * of no use → next window. A long window's guard is renewed. */
 #include "store/get.h"
 
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/mutation.h"
 #include "store/message.h"
@@ -23,6 +24,7 @@ struct item {
     enum item_state state;
     uint8_t queries;   /* queries after failed reads */
     uint8_t refetched; /* its guard ran out once */
+    uint8_t unknown;   /* the owner of a disk did not know it there */
     int failure;       /* of the last replica read */
     uint64_t tried;    /* replicas, by bit */
     uint64_t size;     /* of the value */
@@ -39,7 +41,8 @@ struct transfer {
 enum phase {
     PHASE_PICK = 0, /* → START, DONE */
     PHASE_START,    /* → MOVE, PICK */
-    PHASE_MOVE,     /* → PICK */
+    PHASE_MOVE,     /* → PICK, REPORT */
+    PHASE_REPORT,   /* → PICK */
     PHASE_DONE,
 };
 
@@ -56,8 +59,7 @@ struct store_get {
     uint64_t deadline_ns;
 
     enum phase phase;
-    int in_flight;      /* START or RENEW is unanswered */
-    int renewing;       /* and it is RENEW */
+    uint16_t in_flight; /* the kind of message that is unanswered, 0: none */
     uint64_t resend_ns; /* the next START waits until then */
     uint64_t backoff_ns;
     size_t cursor;
@@ -79,6 +81,11 @@ struct store_get {
     size_t transfer_room;
     size_t transfer_next;
     size_t flying; /* transfers not over, handed out or not */
+
+    uint32_t *bad_items; /* whose disk replicas are of no use */
+    struct store_replica *bad_replicas;
+    size_t bad_count;
+    size_t bad_room;
 };
 
 enum yolk_status store_get_create(struct store_holds *holds, const struct store_tuning *tuning,
@@ -126,6 +133,8 @@ void store_get_destroy(struct store_get *get)
     free(get->window);
     free(get->replicas);
     free(get->transfers);
+    free(get->bad_items);
+    free(get->bad_replicas);
     free(get);
 }
 
@@ -160,7 +169,7 @@ static void end_window(struct store_get *get)
     get->window_count = 0;
     get->transfer_count = 0;
     get->transfer_next = 0;
-    get->phase = PHASE_PICK;
+    get->phase = get->bad_count > 0 ? PHASE_REPORT : PHASE_PICK;
 }
 
 static void fail_window(struct store_get *get, uint64_t now_ns, int status, int again)
@@ -208,8 +217,7 @@ static void wait_until(struct store_action *action, uint64_t at_ns)
 static void send_message(struct store_get *get, uint64_t now_ns, uint16_t kind,
                          struct store_action *action)
 {
-    get->in_flight = 1;
-    get->renewing = kind == WIRE_RENEW;
+    get->in_flight = kind;
     get->sent_ns = now_ns;
     action->kind = STORE_SEND;
     action->message = kind;
@@ -284,6 +292,12 @@ static void next_move(struct store_get *get, uint64_t now_ns, struct store_actio
         action->segment = replica->segment;
         action->offset = replica->offset;
         action->size = get->states[transfer->item].size;
+        action->medium = replica->medium;
+        if (replica->medium == WIRE_MEDIUM_LOCAL_DISK) {
+            const struct store_item *item = &get->items[transfer->item];
+            action->checksum = replica->checksum;
+            action->key_hash = base_hash64(item->key, item->key_size);
+        }
         action->session = get->session;
         action->op = get->op;
         action->cookie = get->transfer_next++;
@@ -301,29 +315,41 @@ static void next_move(struct store_get *get, uint64_t now_ns, struct store_actio
     wait_until(action, get->in_flight || now_ns >= get->expires_ns ? UINT64_MAX : get->renew_ns);
 }
 
+/* PHASE_REPORT with nothing in flight. 1 if *action is set. Without a session nobody is told: the
+ * master will be when the replica is met again. */
+static int next_report(struct store_get *get, uint64_t now_ns, struct store_action *action)
+{
+    size_t count = get->bad_count;
+    get->bad_count = 0;
+    get->phase = PHASE_PICK;
+    store_holds_stamp(get->holds, &get->stamp);
+    if (get->stamp.session == 0 || now_ns >= get->deadline_ns ||
+        store_message_replica_bad(&get->message, &get->stamp, get->items, get->bad_items,
+                                  get->bad_replicas, count) != YOLK_OK)
+        return 0;
+    send_message(get, now_ns, WIRE_REPLICA_BAD, action);
+    return 1;
+}
+
 void store_get_next(struct store_get *get, uint64_t now_ns, struct store_action *action)
 {
     int set = 0;
     memset(action, 0, sizeof(*action));
+    /* The answer to a RENEW must not be taken for that to the next START. */
+    if (get->in_flight && get->phase != PHASE_MOVE) {
+        wait_until(action, UINT64_MAX);
+        return;
+    }
     while (!set) {
         switch (get->phase) {
         case PHASE_PICK:
-            /* A RENEW may still be unanswered: its answer must not be taken for the next START's.
-             */
-            if (get->in_flight) {
-                wait_until(action, UINT64_MAX);
-                set = 1;
-            } else {
-                set = next_window(get, now_ns, action);
-            }
+            set = next_window(get, now_ns, action);
             break;
         case PHASE_START:
-            if (get->in_flight) {
-                wait_until(action, UINT64_MAX);
-                set = 1;
-            } else {
-                set = next_start(get, now_ns, action);
-            }
+            set = next_start(get, now_ns, action);
+            break;
+        case PHASE_REPORT:
+            set = next_report(get, now_ns, action);
             break;
         case PHASE_MOVE:
             next_move(get, now_ns, action);
@@ -428,10 +454,8 @@ static int take_replicas(struct store_get *get, const struct store_grants *grant
         get->replicas = grown;
         get->replica_room = count;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct wire_replica replica = wire_replica_at(grants->replicas, i);
-        get->replicas[i] = (struct store_replica){replica.segment, replica.offset};
-    }
+    for (uint32_t i = 0; i < count; i++)
+        get->replicas[i] = store_replica_of(grants->replicas, i);
     return 1;
 }
 
@@ -481,14 +505,16 @@ static void renew_reply(struct store_get *get, uint64_t now_ns, const uint8_t *b
 void store_get_reply(struct store_get *get, uint64_t now_ns, uint16_t message, const uint8_t *body,
                      size_t body_size)
 {
-    if (!get->in_flight)
+    uint16_t asked = get->in_flight;
+    if (asked == 0)
         return;
     get->in_flight = 0;
-    uint16_t wanted = get->renewing ? WIRE_RENEW_REPLY : WIRE_GET_START_REPLY;
-    int refused = store_message_refused(wanted, message, body, body_size);
+    int refused = store_message_refused((uint16_t)(asked + 1), message, body, body_size);
     if (refused == YOLK_OK)
         store_holds_acknowledge(get->holds, &get->stamp);
-    if (get->renewing) {
+    if (asked == WIRE_REPLICA_BAD)
+        return; /* the master looked by itself; nothing depends on what it found */
+    if (asked == WIRE_RENEW) {
         if (refused == YOLK_OK)
             renew_reply(get, now_ns, body, body_size);
     } else if (refused != YOLK_OK) {
@@ -500,20 +526,20 @@ void store_get_reply(struct store_get *get, uint64_t now_ns, uint16_t message, c
 
 void store_get_link_lost(struct store_get *get, uint64_t now_ns)
 {
-    if (!get->in_flight)
-        return;
+    uint16_t asked = get->in_flight;
     get->in_flight = 0;
     /* The next query has a new op: whatever guard the lost one took ends with the old op. */
-    if (!get->renewing)
+    if (asked == WIRE_GET_START)
         fail_window(get, now_ns, YOLK_ERR_LINK, 1);
 }
 
 /* The value is in the caller's memory: was the guard still good? */
-static void landed(struct store_get *get, uint64_t now_ns, uint32_t index)
+static void landed(struct store_get *get, uint64_t now_ns, uint32_t index, uint32_t medium)
 {
     struct item *state = &get->states[index];
 
     if (now_ns < get->expires_ns || mutated(MUT_SKIP_GUARD_CHECK)) {
+        get->items[index].medium = medium;
         finish_item(get, index, (int64_t)state->size);
     } else if (!state->refetched && now_ns < get->deadline_ns) {
         state->refetched = 1;
@@ -522,6 +548,35 @@ static void landed(struct store_get *get, uint64_t now_ns, uint32_t index)
     } else {
         finish_item(get, index, YOLK_ERR_LEASE_EXPIRED);
     }
+}
+
+/* A disk replica that is of no use to anybody goes from the master's books, so that the key can be
+ * put again. STALE alone may only mean that its owner mounted anew a moment ago. */
+static void note_bad(struct store_get *get, const struct transfer *transfer, int status)
+{
+    struct item *state = &get->states[transfer->item];
+    const struct store_replica *replica = &get->replicas[transfer->replica];
+    int bad = status == YOLK_ERR_CORRUPT || status == YOLK_ERR_IO ||
+              (status == YOLK_ERR_STALE && state->unknown);
+    if (replica->medium != WIRE_MEDIUM_LOCAL_DISK)
+        return;
+    state->unknown |= status == YOLK_ERR_STALE;
+    if (!bad || get->bad_count == get->tuning.window_keys)
+        return;
+    if (get->bad_count == get->bad_room) {
+        size_t room = get->bad_room == 0 ? 16 : get->bad_room * 2;
+        uint32_t *items = base_realloc(get->bad_items, room * sizeof(*items));
+        if (items != NULL)
+            get->bad_items = items;
+        struct store_replica *replicas = base_realloc(get->bad_replicas, room * sizeof(*replicas));
+        if (replicas != NULL)
+            get->bad_replicas = replicas;
+        if (items == NULL || replicas == NULL)
+            return; /* untold until it is met again */
+        get->bad_room = room;
+    }
+    get->bad_items[get->bad_count] = transfer->item;
+    get->bad_replicas[get->bad_count++] = *replica;
 }
 
 void store_get_transferred(struct store_get *get, uint64_t now_ns, uint64_t cookie,
@@ -536,9 +591,10 @@ void store_get_transferred(struct store_get *get, uint64_t now_ns, uint64_t cook
     get->flying--;
     uint32_t index = transfer->item;
     if (status == YOLK_OK) {
-        landed(get, now_ns, index);
+        landed(get, now_ns, index, get->replicas[transfer->replica].medium);
     } else {
         get->states[index].failure = status;
+        note_bad(get, transfer, status);
         if (status == YOLK_ERR_ACCESS)
             store_holds_refused(get->holds, get->session);
         /* With the memory not quiet no other replica may be read into it. */

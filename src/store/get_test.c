@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "base/limits.h"
 #include "store/get.h"
 #include "store/script.h"
@@ -33,7 +34,7 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t deadl
     script_init(&f->script);
     for (size_t i = 0; i < count; i++) {
         snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
-        f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
+        f->items[i] = (struct store_item){f->keys[i], 2, size, 99, 99};
     }
     assert_int_equal(
         store_get_create(f->holds, &f->tuning, NULL, f->items, count, f->now + deadline, &f->get),
@@ -66,6 +67,12 @@ static void expect_start(struct fixture *f)
     assert_int_equal(next(f), STORE_SEND);
     assert_int_equal(f->action.message, WIRE_GET_START);
     assert_int_equal(next(f), STORE_WAIT);
+}
+
+static uint32_t disk_first(void *self, const struct store_replica *replica)
+{
+    (void)self;
+    return replica->medium == WIRE_MEDIUM_LOCAL_DISK ? 0 : 1;
 }
 
 static void plain(void **state)
@@ -196,6 +203,134 @@ static void guard_is_renewed(void **state)
     finish(&f);
 }
 
+/* One key of 100 bytes with a replica on a disk and, if memory is not 0, one in memory. */
+static void disk_answer(struct fixture *f, uint64_t memory)
+{
+    struct wire_replica disk = {
+        .segment = 30, .offset = 8192, .medium = WIRE_MEDIUM_LOCAL_DISK, .checksum = 0xabcd1234};
+    uint32_t count = memory == 0 ? 1 : 2;
+    struct wire_result result = {.size = 100, .replica_count = count};
+    assert_int_equal(wire_result_append(&f->script.results, &result), YOLK_OK);
+    if (memory != 0) {
+        struct wire_replica replica = {.segment = memory};
+        assert_int_equal(wire_replica_append(&f->script.replicas, &replica), YOLK_OK);
+    }
+    assert_int_equal(wire_replica_append(&f->script.replicas, &disk), YOLK_OK);
+    answer(f, YOLK_OK, 1000);
+}
+
+static void expect_disk_read(struct fixture *f)
+{
+    assert_int_equal(next(f), STORE_TRANSFER);
+    assert_int_equal(f->action.segment, 30);
+    assert_int_equal(f->action.offset, 8192);
+    assert_int_equal(f->action.size, 100);
+    assert_int_equal(f->action.medium, WIRE_MEDIUM_LOCAL_DISK);
+    assert_int_equal(f->action.checksum, 0xabcd1234);
+    assert_true(f->action.key_hash == base_hash64("k0", 2));
+}
+
+static void expect_bad_report(struct fixture *f)
+{
+    struct wire_replica_bad bad;
+    struct wire_keys keys;
+    struct wire_view key;
+    assert_int_equal(next(f), STORE_SEND);
+    assert_int_equal(f->action.message, WIRE_REPLICA_BAD);
+    assert_int_equal(wire_decode(WIRE_REPLICA_BAD, f->action.body, f->action.body_size, &bad),
+                     YOLK_OK);
+    assert_int_equal(wire_keys_open(bad.keys, 10, &keys), YOLK_OK);
+    assert_true(wire_keys_next(&keys, &key));
+    assert_int_equal(key.size, 2);
+    assert_memory_equal(key.data, "k0", 2);
+    assert_int_equal(wire_replica_count(bad.replicas), 1);
+    struct wire_replica replica = wire_replica_at(bad.replicas, 0);
+    assert_int_equal(replica.segment, 30);
+    assert_int_equal(replica.offset, 8192);
+    assert_int_equal(replica.medium, WIRE_MEDIUM_LOCAL_DISK);
+    assert_int_equal(next(f), STORE_WAIT);
+}
+
+static void bad_report_answered(struct fixture *f)
+{
+    assert_int_equal(script_results_reply(&f->script, WIRE_REPLICA_BAD_REPLY, YOLK_OK, 1, YOLK_OK),
+                     YOLK_OK);
+    store_get_reply(f->get, f->now, WIRE_REPLICA_BAD_REPLY, f->script.body.data,
+                    f->script.body.size);
+    script_clear(&f->script);
+}
+
+/* Bytes of a disk that do not match: not given out, the next replica is read, the master told. */
+static void bad_bytes_of_a_disk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 1000 * MS);
+    expect_start(&f);
+    disk_answer(&f, 0);
+    expect_disk_read(&f);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_ERR_CORRUPT);
+    expect_bad_report(&f);
+    bad_report_answered(&f);
+    assert_int_equal(next(&f), STORE_WAIT); /* asked again, after a pause */
+    f.now = f.action.deadline_ns;
+    expect_start(&f);
+    assert_int_equal(script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_NOT_FOUND);
+    finish(&f);
+
+    begin(&f, 1, 100, 1000 * MS);
+    store_get_destroy(f.get);
+    struct store_replica_choice choice = {NULL, disk_first};
+    assert_int_equal(
+        store_get_create(f.holds, &f.tuning, &choice, f.items, 1, f.now + 1000 * MS, &f.get),
+        YOLK_OK);
+    expect_start(&f);
+    disk_answer(&f, 40);
+    expect_disk_read(&f);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_ERR_CORRUPT);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.segment, 40);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    expect_bad_report(&f);
+    store_get_link_lost(f.get, f.now);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    assert_int_equal(f.items[0].medium, WIRE_MEDIUM_MEMORY);
+    finish(&f);
+}
+
+/* The owner does not know the extent: it may just have mounted anew, so only the second time it is
+ * reported. A good read says which medium it came from. */
+static void extent_unknown_to_its_owner(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 1000 * MS);
+    for (int round = 0; round < 2; round++) {
+        expect_start(&f);
+        disk_answer(&f, 0);
+        expect_disk_read(&f);
+        store_get_transferred(f.get, f.now, f.action.cookie, YOLK_ERR_STALE);
+        if (round == 1) {
+            expect_bad_report(&f);
+            bad_report_answered(&f);
+        }
+        assert_int_equal(next(&f), STORE_WAIT);
+        f.now = f.action.deadline_ns;
+    }
+    expect_start(&f);
+    disk_answer(&f, 0);
+    expect_disk_read(&f);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 100);
+    assert_int_equal(f.items[0].medium, WIRE_MEDIUM_LOCAL_DISK);
+    finish(&f);
+}
+
 static void lost_answer_and_deadline(void **state)
 {
     (void)state;
@@ -295,6 +430,8 @@ int main(void)
         cmocka_unit_test(asks_again_when_all_replicas_failed),
         cmocka_unit_test(guard_ran_out),
         cmocka_unit_test(guard_is_renewed),
+        cmocka_unit_test(bad_bytes_of_a_disk),
+        cmocka_unit_test(extent_unknown_to_its_owner),
         cmocka_unit_test(lost_answer_and_deadline),
         cmocka_unit_test(grant_of_an_earlier_epoch),
         cmocka_unit_test(windows_and_bad_keys),

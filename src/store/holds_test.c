@@ -103,16 +103,16 @@ static void held(void **state)
     store_holds_destroy(holds);
 }
 
-static uint32_t cost(void *self, uint64_t segment)
+static uint32_t cost(void *self, const struct store_replica *replica)
 {
     (void)self;
-    return (uint32_t)segment;
+    return (uint32_t)replica->segment;
 }
 
 static void replica_order(void **state)
 {
     (void)state;
-    struct store_replica replicas[3] = {{2, 0}, {0, 0}, {1, 0}};
+    struct store_replica replicas[3] = {{.segment = 2}, {.segment = 0}, {.segment = 1}};
     struct store_replica_choice choice = {NULL, cost};
     assert_int_equal(store_replica_choose(&choice, replicas, 3, 0, 5), 1);
     assert_int_equal(store_replica_choose(&choice, replicas, 3, 2, 5), 2);
@@ -120,7 +120,7 @@ static void replica_order(void **state)
     assert_int_equal(store_replica_choose(&choice, replicas, 3, 7, 5), -1);
     assert_int_equal(store_replica_choose(NULL, replicas, 3, 1, 5), 1);
     assert_int_equal(store_replica_choose(NULL, replicas, 0, 0, 5), -1);
-    struct store_replica same[2] = {{4, 0}, {4, 0}};
+    struct store_replica same[2] = {{.segment = 4}, {.segment = 4}};
     assert_int_equal(store_replica_choose(&choice, same, 2, 0, 0), 0);
     assert_int_equal(store_replica_choose(&choice, same, 2, 0, 1), 1);
 }

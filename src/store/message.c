@@ -109,6 +109,27 @@ int store_message_keys(struct store_message *message, uint16_t kind,
     return wire_encode(kind, &request, &message->body);
 }
 
+int store_message_replica_bad(struct store_message *message, const struct store_stamp *stamp,
+                              const struct store_item *items, const uint32_t *indexes,
+                              const struct store_replica *replicas, size_t count)
+{
+    struct chosen chosen = {items, indexes};
+    int status = build_keys(message, &chosen, count);
+    for (size_t i = 0; status == YOLK_OK && i < count; i++) {
+        struct wire_replica replica = {replicas[i].segment, replicas[i].offset, replicas[i].medium,
+                                       replicas[i].checksum};
+        status = wire_replica_append(&message->extra, &replica);
+    }
+    if (status != YOLK_OK)
+        return status;
+    struct wire_replica_bad bad = {
+        .request = store_message_request(stamp, 0),
+        .keys = wire_view_buf(&message->keys),
+        .replicas = wire_view_buf(&message->extra),
+    };
+    return wire_encode(WIRE_REPLICA_BAD, &bad, &message->body);
+}
+
 int store_message_renew(struct store_message *message, const struct store_stamp *stamp, uint64_t op)
 {
     uint8_t packed[8];

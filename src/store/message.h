@@ -5,6 +5,7 @@
 
 #include "store/action.h"
 #include "store/holds.h"
+#include "store/replica_choice.h"
 #include "wire/msg.h"
 
 /* Buffers kept from message to message. */
@@ -32,6 +33,11 @@ YOLK_MUST_USE int store_message_keys(struct store_message *message, uint16_t kin
                                      const struct store_stamp *stamp, uint64_t op,
                                      const struct store_item *items, const uint32_t *indexes,
                                      size_t count, uint32_t force);
+/* REPLICA_BAD: the replica at each index is of the item at the same place of `indexes`. */
+YOLK_MUST_USE int store_message_replica_bad(struct store_message *message,
+                                            const struct store_stamp *stamp,
+                                            const struct store_item *items, const uint32_t *indexes,
+                                            const struct store_replica *replicas, size_t count);
 YOLK_MUST_USE int store_message_renew(struct store_message *message,
                                       const struct store_stamp *stamp, uint64_t op);
 

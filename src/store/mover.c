@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "platform/clock.h"
@@ -15,6 +16,10 @@
 struct move {
     uint64_t cookie;
     uint64_t segment; /* the master's id */
+    size_t item;
+    uint64_t size;
+    uint32_t medium;
+    uint32_t checksum;
     uint32_t pending; /* requests not over */
     int status;       /* first failure */
     char transport[16];
@@ -173,6 +178,10 @@ static int add_request(struct mover *mover, const struct store_action *action, u
         request->ticket.size = action->size;
         request->ticket.op = action->op;
         memcpy(request->ticket.mac, action->ticket, sizeof(request->ticket.mac));
+    } else if (action->medium == WIRE_MEDIUM_LOCAL_DISK) {
+        request->ticket.offset = action->offset;
+        request->ticket.size = action->size;
+        request->ticket.op = action->key_hash;
     }
     mover->request_moves[mover->request_count++] = move;
     mover->moves[move].pending++;
@@ -191,6 +200,10 @@ static void perform_transfer(struct mover *mover, const struct store_action *act
     memset(move, 0, sizeof(*move));
     move->cookie = action->cookie;
     move->segment = action->segment;
+    move->item = action->item;
+    move->size = action->size;
+    move->medium = action->medium;
+    move->checksum = action->checksum;
     uint64_t handle = 0;
     move->status = store_segments_get(mover->context->segments, action->segment, action->session,
                                       action->deadline_ns, &handle);
@@ -295,6 +308,22 @@ static void copy_back(struct mover *mover, uint32_t move)
             memcpy(mover->bounces[i].caller, mover->bounces[i].memory, mover->bounces[i].size);
 }
 
+/* What a disk gave is believed only with its checksum: the whole value has arrived. */
+static int verify(const struct mover *mover, const struct move *move)
+{
+    const struct yolk_kv *kv = &mover->kvs[move->item];
+    uint64_t left = move->size;
+    uint32_t crc = 0;
+    if (mover->get == NULL || move->medium != WIRE_MEDIUM_LOCAL_DISK)
+        return YOLK_OK;
+    for (size_t i = 0; i < kv->slice_count && left > 0; i++) {
+        uint64_t size = kv->slices[i].size < left ? kv->slices[i].size : left;
+        crc = base_crc32c(crc, kv->slices[i].ptr, size);
+        left -= size;
+    }
+    return crc == move->checksum ? YOLK_OK : YOLK_ERR_CORRUPT;
+}
+
 /* Tells the machine what is over. 1 if anything was. */
 static int report(struct mover *mover)
 {
@@ -311,8 +340,10 @@ static int report(struct mover *mover)
         }
         move->reported = 1;
         any = 1;
-        if (move->status == YOLK_OK)
+        if (move->status == YOLK_OK) {
             copy_back(mover, i);
+            move->status = verify(mover, move);
+        }
         store_segments_note(mover->context->segments, move->segment, move->status, move->transport);
         if (move->status == YOLK_ERR_STALE)
             store_segments_drop(mover->context->segments, move->segment);

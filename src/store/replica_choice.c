@@ -16,7 +16,7 @@ int store_replica_choose(const struct store_replica_choice *choice,
         uint32_t index = (start + step) % count;
         if ((tried >> index & 1) != 0)
             continue;
-        uint32_t cost = choice == NULL ? 0 : choice->cost(choice->self, replicas[index].segment);
+        uint32_t cost = choice == NULL ? 0 : choice->cost(choice->self, &replicas[index]);
         if (best < 0 || cost < best_cost) {
             best = (int)index;
             best_cost = cost;

@@ -6,16 +6,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire/msg.h"
+
 struct store_replica {
     uint64_t segment;
     uint64_t offset;
+    uint32_t medium;   /* enum wire_medium */
+    uint32_t checksum; /* crc32c of the value; LOCAL_DISK only */
 };
+
+static inline struct store_replica store_replica_of(struct wire_view list, uint32_t index)
+{
+    struct wire_replica replica = wire_replica_at(list, index);
+    return (struct store_replica){replica.segment, replica.offset, replica.medium,
+                                  replica.checksum};
+}
 
 struct store_replica_choice {
     void *self;
-    /* Cost of reading from a segment: 0 own memory, 1 same machine, 2 unknown or other machine,
-     * larger: sick, to be tried last. */
-    uint32_t (*cost)(void *self, uint64_t segment);
+    /* Cost of reading it: 0 own memory, 1 memory of the same machine, 2 unknown or of another
+     * machine, 3 own disk, 4 another node's disk, larger: sick, to be tried last. */
+    uint32_t (*cost)(void *self, const struct store_replica *replica);
 };
 
 enum { STORE_REPLICAS_MAX = 64 }; /* one bit each in the mask of those tried */

@@ -32,7 +32,8 @@ struct store_segments {
     struct store_holds *holds;
     struct mutex lock; /* protects the list; held over no I/O but a first map */
     struct entry *entries;
-    uint64_t own;
+    uint64_t own; /* memory */
+    uint64_t own_disk;
 };
 
 int store_segments_create(struct yolk_engine *engine, struct store_client *client,
@@ -253,24 +254,28 @@ void store_segments_note(struct store_segments *segments, uint64_t id, int statu
     mutex_unlock(&segments->lock);
 }
 
-void store_segments_set_own(struct store_segments *segments, uint64_t id)
+void store_segments_set_own(struct store_segments *segments, uint64_t memory, uint64_t disk)
 {
     mutex_lock(&segments->lock);
-    segments->own = id;
+    segments->own = memory;
+    segments->own_disk = disk;
     mutex_unlock(&segments->lock);
 }
 
-static uint32_t cost(void *self, uint64_t id)
+static uint32_t cost(void *self, const struct store_replica *replica)
 {
     struct store_segments *segments = self;
-    uint32_t result = 2;
+    int disk = replica->medium == WIRE_MEDIUM_LOCAL_DISK;
+    uint32_t result = disk ? 4 : 2;
     mutex_lock(&segments->lock);
-    struct entry *entry = find(segments, id, 0);
-    if (id == segments->own)
+    struct entry *entry = find(segments, replica->segment, 0);
+    if (replica->segment == segments->own)
         result = 0;
     else if (entry != NULL && entry->sick_until_ns > clock_real_now_ns())
+        result = disk ? 6 : 5;
+    else if (replica->segment == segments->own_disk)
         result = 3;
-    else if (entry != NULL && entry->near)
+    else if (entry != NULL && entry->near && !disk)
         result = 1;
     mutex_unlock(&segments->lock);
     return result;

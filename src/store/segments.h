@@ -37,6 +37,7 @@ void store_segments_drop_all(struct store_segments *segments);
 /* What came of a transfer, for the choice among replicas. transport may be "". */
 void store_segments_note(struct store_segments *segments, uint64_t id, int status,
                          const char *transport);
-void store_segments_set_own(struct store_segments *segments, uint64_t id);
+/* This process's segments; 0: none. */
+void store_segments_set_own(struct store_segments *segments, uint64_t memory, uint64_t disk);
 struct store_replica_choice store_segments_choice(struct store_segments *segments);
 #endif

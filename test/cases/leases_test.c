@@ -119,7 +119,7 @@ static void c03_long_batch_outlives_its_lease(void **state)
         for (int i = 0; i < KEYS; i++) {
             key_name(keys[i], sizeof keys[i], "k", (uint64_t)i);
             slices[i] = (struct yolk_slice){data + (size_t)i * SIZE, SIZE};
-            kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), &slices[i], 1, 0};
+            kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), &slices[i], 1, 0, 0};
         }
         enum yolk_status status = yolk_store_get(mine, kvs, KEYS);
         (void)status; /* each key says for itself */
@@ -246,7 +246,7 @@ static void *probe_all(void *argument)
     char(*keys)[64] = calloc(p->keys, sizeof *keys);
     for (uint64_t i = 0; i < p->keys; i++) {
         key_name(keys[i], sizeof keys[i], "base", i);
-        kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), NULL, 0, 0};
+        kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), NULL, 0, 0, 0};
     }
     while (!atomic_load(p->stop)) {
         if (yolk_store_exist(store, kvs, p->keys) == YOLK_OK)
@@ -366,7 +366,7 @@ static void *put_same_keys(void *argument)
         key_name(keys[i], sizeof keys[i], "same", i);
         slices[i] = (struct yolk_slice){data + i * SAME_SIZE, SAME_SIZE};
         fill_value(slices[i].ptr, SAME_SIZE, same->seed);
-        kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), &slices[i], 1, 0};
+        kvs[i] = (struct yolk_kv){keys[i], strlen(keys[i]), &slices[i], 1, 0, 0};
     }
     enum yolk_status status = yolk_store_put(same->store, kvs, SAME_KEYS);
     int bad = status != YOLK_OK;

@@ -64,7 +64,7 @@ static void close_store(struct yolk_store *store)
 static int64_t put_one(struct yolk_store *store, const char *key, const void *data, size_t size)
 {
     struct yolk_slice slice = {(void *)(uintptr_t)data, size};
-    struct yolk_kv kv = {key, strlen(key), &slice, 1, 77};
+    struct yolk_kv kv = {key, strlen(key), &slice, 1, 77, 0};
     enum yolk_status status = yolk_store_put(store, &kv, 1);
     assert_int_equal(status, kv.result < 0 ? kv.result : YOLK_OK);
     return kv.result;
@@ -73,7 +73,7 @@ static int64_t put_one(struct yolk_store *store, const char *key, const void *da
 static int64_t get_one(struct yolk_store *store, const char *key, void *data, size_t size)
 {
     struct yolk_slice slice = {data, size};
-    struct yolk_kv kv = {key, strlen(key), &slice, 1, 77};
+    struct yolk_kv kv = {key, strlen(key), &slice, 1, 77, 0};
     enum yolk_status status = yolk_store_get(store, &kv, 1);
     assert_int_equal(status, kv.result < 0 ? kv.result : YOLK_OK);
     return kv.result;
@@ -129,17 +129,17 @@ static void odd_keys_and_slices(void **state)
     static uint8_t out[3000];
     fill(in, sizeof(in), 2);
     struct yolk_slice pieces[4] = {{in, 1}, {in + 1, 999}, {NULL, 0}, {in + 1000, 2000}};
-    struct yolk_kv kvs[4] = {{key, 4096, pieces, 4, 0},
-                             {key, 4097, pieces, 4, 0},
-                             {key, 0, pieces, 4, 0},
-                             {key, 4096, pieces, 1, 0}}; /* twice in a batch: the first wins */
+    struct yolk_kv kvs[4] = {{key, 4096, pieces, 4, 0, 0},
+                             {key, 4097, pieces, 4, 0, 0},
+                             {key, 0, pieces, 4, 0, 0},
+                             {key, 4096, pieces, 1, 0, 0}}; /* twice in a batch: the first wins */
     assert_int_equal(yolk_store_put(store, kvs, 4), YOLK_ERR_INVALID);
     assert_int_equal(kvs[0].result, 3000);
     assert_int_equal(kvs[1].result, YOLK_ERR_INVALID);
     assert_int_equal(kvs[2].result, YOLK_ERR_INVALID);
     assert_int_equal(kvs[3].result, 3000);
     struct yolk_slice parts[3] = {{out, 2500}, {out + 2500, 100}, {out + 2600, 400}};
-    struct yolk_kv got = {key, 4096, parts, 3, 0};
+    struct yolk_kv got = {key, 4096, parts, 3, 0, 0};
     assert_int_equal(yolk_store_get(store, &got, 1), YOLK_OK);
     assert_int_equal(got.result, 3000);
     assert_memory_equal(in, out, 3000);
@@ -169,7 +169,7 @@ static void batches(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         keys[i] = i;
         slices[i] = (struct yolk_slice){memory + i * SIZE, SIZE};
-        kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1};
+        kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1, 0};
         fill(memory + i * SIZE, SIZE, i);
     }
     assert_int_equal(yolk_store_register_buffer(store, memory, (size_t)COUNT * SIZE), YOLK_OK);
@@ -212,7 +212,7 @@ static void eviction(void **state)
         for (size_t i = 0; i < BATCH; i++) {
             keys[i] = from + i;
             slices[i] = (struct yolk_slice){memory + i * SIZE, SIZE};
-            kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1};
+            kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1, 0};
             fill(memory + i * SIZE, SIZE, keys[i]);
         }
         enum yolk_status status = yolk_store_put(store, kvs, BATCH);
@@ -222,7 +222,7 @@ static void eviction(void **state)
     size_t found = 0;
     for (uint64_t k = 0; k < COUNT; k++) {
         struct yolk_slice slice = {memory, SIZE};
-        struct yolk_kv kv = {&k, 8, &slice, 1, -1};
+        struct yolk_kv kv = {&k, 8, &slice, 1, -1, 0};
         memset(memory, 0xee, SIZE);
         enum yolk_status status = yolk_store_get(store, &kv, 1);
         if (status == YOLK_ERR_NOT_FOUND)
@@ -310,7 +310,7 @@ static void *work(void *arg)
             keys[i] = i % 2 == 0 ? round * BATCH + i
                                  : ((uint64_t)worker->number << 32) + round * BATCH + i;
             slices[i] = (struct yolk_slice){memory + i * SIZE, SIZE};
-            kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1};
+            kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1, 0};
             fill(memory + i * SIZE, SIZE, keys[i]);
         }
         if (yolk_store_put(worker->store, kvs, BATCH) != YOLK_OK)

@@ -105,7 +105,7 @@ static size_t run(struct yolk_store *store, int put, uint64_t first, enum yolk_s
     for (size_t i = 0; i < COUNT; i++) {
         keys[i] = first + i;
         slices[i] = (struct yolk_slice){memory + i * SIZE, SIZE};
-        kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1};
+        kvs[i] = (struct yolk_kv){&keys[i], 8, &slices[i], 1, -1, 0};
         fill(memory + i * SIZE, SIZE, put ? keys[i] : 12345678);
     }
     *worst = put ? yolk_store_put(store, kvs, COUNT) : yolk_store_get(store, kvs, COUNT);
