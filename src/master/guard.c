@@ -168,36 +168,28 @@ void master_guards_tick(struct master_core *core)
     }
 }
 
+static enum yolk_status exist_one(struct master_core *core, void *self,
+                                  const struct master_key *key)
+{
+    (void)self;
+    struct master_object *object = master_object_find(core, key->bytes, key->hash);
+    if (object == NULL || !master_object_readable(object)) {
+        core->stats.exist_misses++;
+        return YOLK_ERR_NOT_FOUND;
+    }
+    core->stats.exist_hits++;
+    if (object->lease_until <= core->now)
+        object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        master_probe(core, object->extents[i]);
+    return YOLK_OK;
+}
+
 void master_exist(struct master_core *core, const struct wire_keys_request *msg)
 {
     struct wire_keys keys;
-    struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK) {
-        master_reply_status(core, WIRE_EXIST_REPLY, YOLK_ERR_INVALID, "bad key list");
-        return;
-    }
-    if (master_session_enter(core, &msg->request, WIRE_EXIST_REPLY) == NULL)
-        return;
-    struct base_buf *results = &core->list[0];
-    base_buf_clear(results);
-    enum yolk_status status = YOLK_OK;
-    while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
-        struct master_object *object =
-            master_object_find(core, key, base_hash64(key.data, key.size));
-        bool found = object != NULL && master_object_readable(object);
-        if (found) {
-            core->stats.exist_hits++;
-            if (object->lease_until <= core->now)
-                object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
-            for (uint32_t i = 0; i < object->extent_count; i++)
-                master_probe(core, object->extents[i]);
-        } else {
-            core->stats.exist_misses++;
-        }
-        status = wire_i32s_append(results, found ? YOLK_OK : YOLK_ERR_NOT_FOUND);
-    }
-    struct wire_results_reply reply = {.status = status, .results = wire_view_buf(results)};
-    master_reply(core, WIRE_EXIST_REPLY, &reply);
+    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_EXIST, &keys) != NULL)
+        master_keys_answer(core, WIRE_EXIST, &keys, exist_one, NULL);
 }
 
 static void count_miss(struct master_core *core, const struct master_object *object, uint64_t hash)
@@ -214,17 +206,16 @@ static void count_miss(struct master_core *core, const struct master_object *obj
 }
 
 /* One key of a get: its result, its replicas appended to list[1], each guarded by `op`. */
-static struct wire_result get_one(struct master_core *core, struct master_op *op,
-                                  struct wire_view key)
+static struct wire_result guard_one(struct master_core *core, struct master_op *op,
+                                    const struct master_key *key)
 {
     struct wire_result result = {.status = YOLK_ERR_NOT_FOUND,
                                  .first = wire_replica_count(wire_view_buf(&core->list[1]))};
-    uint64_t hash = base_hash64(key.data, key.size);
-    struct master_object *object = master_object_find(core, key, hash);
+    struct master_object *object = master_object_find(core, key->bytes, key->hash);
     if (object == NULL || !master_object_readable(object)) {
         if (object != NULL && object->put != NULL)
             result.status = YOLK_ERR_NOT_READY;
-        count_miss(core, object, hash);
+        count_miss(core, object, key->hash);
         return result;
     }
     for (uint32_t i = 0; i < object->extent_count; i++) {
@@ -254,20 +245,23 @@ static struct wire_result get_one(struct master_core *core, struct master_op *op
     return result;
 }
 
+static enum yolk_status get_one(struct master_core *core, void *self, const struct master_key *key)
+{
+    struct wire_result result = guard_one(core, self, key);
+    return wire_result_append(&core->list[0], &result);
+}
+
 void master_get_start(struct master_core *core, const struct wire_get_start *msg)
 {
     struct wire_keys keys;
-    struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
-        msg->request.op == 0) {
-        master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_INVALID,
-                            "bad key list or no operation");
-        return;
-    }
     struct master_session *session =
-        master_session_enter(core, &msg->request, WIRE_GET_START_REPLY);
+        master_keys_enter(core, &msg->request, msg->keys, WIRE_GET_START, &keys);
     if (session == NULL)
         return;
+    if (msg->request.op == 0) {
+        master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_INVALID, "no operation");
+        return;
+    }
     struct master_op *op = master_op_get(core, session, msg->request.op);
     if (op == NULL) {
         core->stats.miss_error += keys.count;
@@ -276,11 +270,7 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
     }
     base_buf_clear(&core->list[0]);
     base_buf_clear(&core->list[1]);
-    enum yolk_status status = YOLK_OK;
-    while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
-        struct wire_result result = get_one(core, op, key);
-        status = wire_result_append(&core->list[0], &result);
-    }
+    enum yolk_status status = master_keys_walk(core, &keys, get_one, op);
     if (msg->flags & WIRE_GET_PIN)
         op->pinned = true;
     start_ttl(core, op);

@@ -26,28 +26,20 @@ static enum yolk_status remove_object(struct master_core *core, struct master_ob
     return readable ? YOLK_OK : YOLK_ERR_NOT_FOUND;
 }
 
+static enum yolk_status remove_one(struct master_core *core, void *self,
+                                   const struct master_key *key)
+{
+    const bool *force = self;
+    struct master_object *object = master_object_find(core, key->bytes, key->hash);
+    return object == NULL ? YOLK_ERR_NOT_FOUND : remove_object(core, object, *force);
+}
+
 void master_remove(struct master_core *core, const struct wire_remove *msg)
 {
     struct wire_keys keys;
-    struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK) {
-        master_reply_status(core, WIRE_REMOVE_REPLY, YOLK_ERR_INVALID, "bad key list");
-        return;
-    }
-    if (master_session_enter(core, &msg->request, WIRE_REMOVE_REPLY) == NULL)
-        return;
-    struct base_buf *results = &core->list[0];
-    base_buf_clear(results);
-    enum yolk_status status = YOLK_OK;
-    while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
-        struct master_object *object =
-            master_object_find(core, key, base_hash64(key.data, key.size));
-        enum yolk_status one =
-            object == NULL ? YOLK_ERR_NOT_FOUND : remove_object(core, object, msg->force != 0);
-        status = wire_i32s_append(results, one);
-    }
-    struct wire_results_reply reply = {.status = status, .results = wire_view_buf(results)};
-    master_reply(core, WIRE_REMOVE_REPLY, &reply);
+    bool force = msg->force != 0;
+    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_REMOVE, &keys) != NULL)
+        master_keys_answer(core, WIRE_REMOVE, &keys, remove_one, &force);
 }
 
 void master_remove_all(struct master_core *core, const struct wire_remove_all *msg)

@@ -12,15 +12,14 @@
 
 /* The segment was known: only what is remembered at this very place comes back. A key removed or
  * put anew meanwhile does not. */
-static bool confirm(struct master_core *core, struct master_segment *segment,
-                    struct master_extent *extent, struct wire_view key, uint64_t size)
+static bool confirm(struct master_segment *segment, struct master_extent *extent,
+                    struct wire_view key, uint64_t size)
 {
     struct master_object *object = extent->object;
     if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL ||
         object->size != size || object->entry.key_size != key.size ||
         memcmp(object->key, key.data, key.size) != 0)
         return false;
-    (void)core;
     if (extent->epoch != segment->epoch) {
         extent->epoch = segment->epoch;
         if (extent->fact_state == FACT_PLACED_QUEUED)
@@ -45,18 +44,18 @@ static void retire(struct master_segment *segment, struct master_extent *extent,
     master_facts_dirty(segment);
 }
 
-static bool offer_one(struct master_core *core, struct master_segment *segment,
-                      struct wire_view key, struct wire_offer offer)
+static bool accept_one(struct master_core *core, struct master_segment *segment,
+                       const struct master_key *at, struct wire_offer offer)
 {
+    struct wire_view key = at->bytes;
     if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size)
         return false;
     uint32_t handle = base_extents_find(segment->alloc, offer.offset);
     struct master_extent *extent =
         handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
     if (extent != NULL && extent->state != EXTENT_DEAD)
-        return confirm(core, segment, extent, key, offer.size);
-    uint64_t hash = base_hash64(key.data, key.size);
-    struct master_object *object = master_object_find(core, key, hash);
+        return confirm(segment, extent, key, offer.size);
+    struct master_object *object = master_object_find(core, key, at->hash);
     /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD,
      * never told. */
     bool fits = segment->trusting &&
@@ -75,7 +74,7 @@ static bool offer_one(struct master_core *core, struct master_segment *segment,
         return false;
     }
     if (object == NULL) {
-        object = master_object_create(core, key, hash, offer.size);
+        object = master_object_create(core, key, at->hash, offer.size);
         if (object == NULL) {
             retire(segment, extent, offer);
             return false;
@@ -90,46 +89,61 @@ static bool offer_one(struct master_core *core, struct master_segment *segment,
     return true;
 }
 
+struct offering {
+    const struct wire_mirror_offer *msg;
+    struct master_segment *segment;
+    bool closed; /* a repeated message after the last: only said again what is there */
+    uint32_t accepted;
+    bool no_memory; /* for the list of the rejected; the rest is performed all the same */
+};
+
+static enum yolk_status offer_one(struct master_core *core, void *self,
+                                  const struct master_key *key)
+{
+    struct offering *offering = self;
+    struct master_segment *segment = offering->segment;
+    struct wire_offer offer = wire_offer_at(offering->msg->recs, key->index);
+    bool taken;
+    if (offering->closed) {
+        uint32_t handle = base_extents_find(segment->alloc, offer.offset);
+        taken =
+            handle != BASE_EXTENTS_NONE &&
+            confirm(segment, base_extents_owner(segment->alloc, handle), key->bytes, offer.size);
+    } else {
+        taken = accept_one(core, segment, key, offer);
+        core->stats.revived += taken;
+        core->stats.mirror_rejected += !taken;
+    }
+    offering->accepted += taken;
+    if (!taken && wire_u32s_append(&core->list[0], key->index) != YOLK_OK)
+        offering->no_memory = true;
+    return YOLK_OK;
+}
+
 void master_mirror_offer(struct master_core *core, const struct wire_mirror_offer *msg)
 {
     struct wire_keys keys;
-    struct wire_view key;
     struct wire_mirror_offer_reply reply = {.status = YOLK_OK};
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
-        keys.count != wire_offer_count(msg->recs))
-        reply.status = YOLK_ERR_INVALID;
     struct master_session *session =
-        master_session_enter(core, &msg->request, WIRE_MIRROR_OFFER_REPLY);
+        master_keys_enter(core, &msg->request, msg->keys, WIRE_MIRROR_OFFER, &keys);
     if (session == NULL)
         return;
     struct master_segment *segment = master_segment_find(core, msg->segment);
     if (segment == NULL || segment->owner != session)
         reply.status = YOLK_ERR_STALE;
+    else if (keys.count != wire_offer_count(msg->recs))
+        reply.status = YOLK_ERR_INVALID;
     if (reply.status != YOLK_OK) {
         master_reply(core, WIRE_MIRROR_OFFER_REPLY, &reply);
         return;
     }
+    struct offering offering = {.msg = msg, .segment = segment, .closed = segment->offers_done};
     base_buf_clear(&core->list[0]);
-    bool closed =
-        segment->offers_done; /* a repeated message after the last: only said again what is there */
-    for (uint32_t i = 0; wire_keys_next(&keys, &key); i++) {
-        struct wire_offer offer = wire_offer_at(msg->recs, i);
-        bool taken;
-        if (closed) {
-            uint32_t handle = base_extents_find(segment->alloc, offer.offset);
-            taken =
-                handle != BASE_EXTENTS_NONE &&
-                confirm(core, segment, base_extents_owner(segment->alloc, handle), key, offer.size);
-        } else {
-            taken = offer_one(core, segment, key, offer);
-            core->stats.revived += taken;
-            core->stats.mirror_rejected += !taken;
-        }
-        reply.accepted += taken;
-        if (!taken && wire_u32s_append(&core->list[0], i) != YOLK_OK)
-            reply.status = YOLK_ERR_NO_MEMORY;
-    }
-    if (msg->last && !closed) {
+    reply.status = master_keys_walk(core, &keys, offer_one, &offering);
+    if (offering.no_memory)
+        reply.status = YOLK_ERR_NO_MEMORY;
+    reply.accepted = offering.accepted;
+    if (msg->last && !offering.closed) {
         segment->offers_done = true;
         segment->sweeping = true;
         segment->sweep_at = 0;

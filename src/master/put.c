@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct master_put *put_find(struct master_op *op, struct wire_view key, uint64_t hash)
+static struct master_put *put_find(struct master_op *op, const struct master_key *key)
 {
     /* Later messages name the keys in the order of the first one. */
     struct base_list *start = op->put_cursor == &op->puts ? op->puts.next : op->put_cursor;
@@ -18,8 +18,8 @@ static struct master_put *put_find(struct master_op *op, struct wire_view key, u
     do {
         if (node != &op->puts) {
             struct master_put *put = BASE_CONTAINER(node, struct master_put, op_link);
-            if (put->hash == hash && put->key_size == key.size &&
-                memcmp(put->key, key.data, key.size) == 0) {
+            if (put->hash == key->hash && put->key_size == key->bytes.size &&
+                memcmp(put->key, key->bytes.data, key->bytes.size) == 0) {
                 op->put_cursor = node->next;
                 return put;
             }
@@ -160,14 +160,15 @@ static void take_space(struct master_core *core, struct master_put *put, uint32_
 }
 
 static enum yolk_status start_one(struct master_core *core, struct master_op *op,
-                                  struct wire_view key, uint64_t hash, uint64_t size, uint32_t want,
+                                  const struct master_key *at, uint64_t size, uint32_t want,
                                   struct master_put **out)
 {
+    struct wire_view key = at->bytes;
     if (key.size == 0 || key.size > MAX_KEY_SIZE)
         return YOLK_ERR_INVALID;
     if (size > MAX_OBJECT_SIZE)
         return YOLK_ERR_TOO_LARGE;
-    struct master_object *old = master_object_find(core, key, hash);
+    struct master_object *old = master_object_find(core, key, at->hash);
     if (old != NULL && (old->put != NULL || master_object_readable(old)))
         return YOLK_ERR_EXISTS;
     struct master_put *put = base_calloc(1, sizeof *put + key.size);
@@ -175,7 +176,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
         return YOLK_ERR_NO_MEMORY;
     if (old != NULL) /* only remembered of a lost segment: overtaken now */
         master_object_drop(core, old, GHOST_NONE);
-    struct master_object *object = master_object_create(core, key, hash, size);
+    struct master_object *object = master_object_create(core, key, at->hash, size);
     if (object == NULL) {
         free(put);
         return YOLK_ERR_LIMIT;
@@ -184,7 +185,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     object->put = put;
     memcpy(put->key, key.data, key.size);
     put->key_size = (uint32_t)key.size;
-    put->hash = hash;
+    put->hash = at->hash;
     put->size = size;
     put->op = op;
     put->object = object;
@@ -205,15 +206,14 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     return YOLK_OK;
 }
 
-static struct wire_result put_one(struct master_core *core, struct master_op *op,
-                                  struct wire_view key, uint64_t size, uint32_t want)
+static struct wire_result place_one(struct master_core *core, struct master_op *op,
+                                    const struct master_key *key, uint64_t size, uint32_t want)
 {
-    uint64_t hash = base_hash64(key.data, key.size);
-    struct master_put *put = put_find(op, key, hash);
+    struct master_put *put = put_find(op, key);
     if (put == NULL) {
         struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])),
                                      .size = size};
-        result.status = start_one(core, op, key, hash, size, want, &put);
+        result.status = start_one(core, op, key, size, want, &put);
         core->stats.put_exists += result.status == YOLK_ERR_EXISTS;
         core->stats.put_no_space += result.status == YOLK_ERR_NO_SPACE;
         if (result.status != YOLK_OK)
@@ -227,35 +227,43 @@ static struct wire_result put_one(struct master_core *core, struct master_op *op
     return answer_again(core, put);
 }
 
+struct starting {
+    const struct wire_put_start *msg;
+    struct master_op *op;
+    uint32_t want; /* replicas */
+};
+
+static enum yolk_status put_one(struct master_core *core, void *self, const struct master_key *key)
+{
+    const struct starting *starting = self;
+    uint64_t size = wire_u64s_at(starting->msg->sizes, key->index);
+    struct wire_result result = place_one(core, starting->op, key, size, starting->want);
+    return wire_result_append(&core->list[0], &result);
+}
+
 void master_put_start(struct master_core *core, const struct wire_put_start *msg)
 {
     struct wire_keys keys;
-    struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK ||
-        msg->request.op == 0 || wire_u64s_count(msg->sizes) != keys.count) {
-        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID,
-                            "bad key list, sizes or operation");
-        return;
-    }
     struct master_session *session =
-        master_session_enter(core, &msg->request, WIRE_PUT_START_REPLY);
+        master_keys_enter(core, &msg->request, msg->keys, WIRE_PUT_START, &keys);
     if (session == NULL)
         return;
+    if (msg->request.op == 0 || wire_u64s_count(msg->sizes) != keys.count) {
+        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID, "bad sizes or operation");
+        return;
+    }
     struct master_op *op = master_op_get(core, session, msg->request.op);
     if (op == NULL) {
         master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_LIMIT, "too many operations");
         return;
     }
-    uint32_t want = msg->replica_num == 0 ? 1 : msg->replica_num;
-    want = want > MASTER_MAX_REPLICAS ? MASTER_MAX_REPLICAS : want;
+    struct starting starting = {msg, op, msg->replica_num == 0 ? 1 : msg->replica_num};
+    if (starting.want > MASTER_MAX_REPLICAS)
+        starting.want = MASTER_MAX_REPLICAS;
     for (int i = 0; i < 3; i++)
         base_buf_clear(&core->list[i]);
-    enum yolk_status status = YOLK_OK;
     op->put_cursor = &op->puts;
-    for (uint32_t i = 0; status == YOLK_OK && wire_keys_next(&keys, &key); i++) {
-        struct wire_result result = put_one(core, op, key, wire_u64s_at(msg->sizes, i), want);
-        status = wire_result_append(&core->list[0], &result);
-    }
+    enum yolk_status status = master_keys_walk(core, &keys, put_one, &starting);
     op->put_cursor = &op->puts;
     master_op_reap(core, op);
     struct wire_put_start_reply reply = {.status = status,
@@ -297,8 +305,10 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
     return YOLK_OK;
 }
 
-static enum yolk_status end_one(struct master_core *core, struct master_put *put)
+/* One key of an END or a REVOKE; `self` is the operation, NULL when it is not known (any more). */
+static enum yolk_status end_one(struct master_core *core, void *self, const struct master_key *key)
 {
+    struct master_put *put = self == NULL ? NULL : put_find(self, key);
     if (put == NULL || put->state == PUT_REVOKED)
         return YOLK_ERR_NOT_FOUND;
     if (put->state == PUT_COMMITTED)
@@ -310,8 +320,10 @@ static enum yolk_status end_one(struct master_core *core, struct master_put *put
     return YOLK_ERR_TIMEOUT;
 }
 
-static enum yolk_status revoke_one(struct master_core *core, struct master_put *put)
+static enum yolk_status revoke_one(struct master_core *core, void *self,
+                                   const struct master_key *key)
 {
+    struct master_put *put = self == NULL ? NULL : put_find(self, key);
     if (put == NULL)
         return YOLK_ERR_NOT_FOUND;
     if (put->state == PUT_COMMITTED)
@@ -324,40 +336,26 @@ static enum yolk_status revoke_one(struct master_core *core, struct master_put *
     return YOLK_OK;
 }
 
-static void finish(struct master_core *core, const struct wire_keys_request *msg,
-                   uint16_t reply_kind,
-                   enum yolk_status (*one)(struct master_core *core, struct master_put *put))
+static void finish(struct master_core *core, const struct wire_keys_request *msg, uint16_t kind,
+                   enum yolk_status (*one)(struct master_core *core, void *self,
+                                           const struct master_key *key))
 {
     struct wire_keys keys;
-    struct wire_view key;
-    if (wire_keys_open(msg->keys, core->config.max_keys, &keys) != YOLK_OK) {
-        master_reply_status(core, reply_kind, YOLK_ERR_INVALID, "bad key list");
-        return;
-    }
-    struct master_session *session = master_session_enter(core, &msg->request, reply_kind);
+    struct master_session *session = master_keys_enter(core, &msg->request, msg->keys, kind, &keys);
     if (session == NULL)
         return;
     struct master_op *op = master_op_find(core, session, msg->request.op);
     if (op != NULL)
         op->put_cursor = &op->puts;
-    struct base_buf *results = &core->list[0];
-    base_buf_clear(results);
-    enum yolk_status status = YOLK_OK;
-    while (status == YOLK_OK && wire_keys_next(&keys, &key)) {
-        struct master_put *put =
-            op == NULL ? NULL : put_find(op, key, base_hash64(key.data, key.size));
-        status = wire_i32s_append(results, one(core, put));
-    }
-    struct wire_results_reply reply = {.status = status, .results = wire_view_buf(results)};
-    master_reply(core, reply_kind, &reply);
+    master_keys_answer(core, kind, &keys, one, op);
 }
 
 void master_put_end(struct master_core *core, const struct wire_keys_request *msg)
 {
-    finish(core, msg, WIRE_PUT_END_REPLY, end_one);
+    finish(core, msg, WIRE_PUT_END, end_one);
 }
 
 void master_put_revoke(struct master_core *core, const struct wire_keys_request *msg)
 {
-    finish(core, msg, WIRE_PUT_REVOKE_REPLY, revoke_one);
+    finish(core, msg, WIRE_PUT_REVOKE, revoke_one);
 }

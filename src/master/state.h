@@ -314,6 +314,27 @@ void master_fence_add(struct master_core *core, struct master_segment *segment, 
 void master_fence_push(struct master_core *core, struct master_segment *segment, bool at_once);
 void master_fenced(struct master_core *core, const struct wire_fence *msg);
 
+/* keys.c: requests that name a list of keys */
+struct master_key {
+    struct wire_view bytes;
+    uint64_t hash;
+    uint32_t index; /* in the list */
+};
+/* Opens the list and enters the session; NULL after refusing the request of this kind. */
+struct master_session *master_keys_enter(struct master_core *core,
+                                         const struct wire_request *request, struct wire_view list,
+                                         uint16_t kind, struct wire_keys *keys);
+/* Calls `one` for each key in order, until it fails. */
+YOLK_MUST_USE enum yolk_status master_keys_walk(
+    struct master_core *core, struct wire_keys *keys,
+    enum yolk_status (*one)(struct master_core *core, void *self, const struct master_key *key),
+    void *self);
+/* The same for a request that is answered with one status a key: what `one` returns. */
+void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_keys *keys,
+                        enum yolk_status (*one)(struct master_core *core, void *self,
+                                                const struct master_key *key),
+                        void *self);
+
 /* session.c */
 struct master_session *master_session_find(const struct master_core *core, uint64_t id);
 /* The live session of a request, with floor and done applied; or NULL after refusing it with

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way into a request that names a list of keys, and over the list. */
+#include "base/hash.h"
+#include "master/state.h"
+
+struct master_session *master_keys_enter(struct master_core *core,
+                                         const struct wire_request *request, struct wire_view list,
+                                         uint16_t kind, struct wire_keys *keys)
+{
+    if (wire_keys_open(list, core->config.max_keys, keys) != YOLK_OK) {
+        master_reply_status(core, kind + 1, YOLK_ERR_INVALID, "bad key list");
+        return NULL;
+    }
+    return master_session_enter(core, request, kind + 1);
+}
+
+enum yolk_status master_keys_walk(struct master_core *core, struct wire_keys *keys,
+                                  enum yolk_status (*one)(struct master_core *core, void *self,
+                                                          const struct master_key *key),
+                                  void *self)
+{
+    struct master_key key = {.index = 0};
+    enum yolk_status status = YOLK_OK;
+    for (; status == YOLK_OK && wire_keys_next(keys, &key.bytes); key.index++) {
+        key.hash = base_hash64(key.bytes.data, key.bytes.size);
+        status = one(core, self, &key);
+    }
+    return status;
+}
+
+struct results {
+    enum yolk_status (*one)(struct master_core *core, void *self, const struct master_key *key);
+    void *self;
+};
+
+static enum yolk_status append_result(struct master_core *core, void *self,
+                                      const struct master_key *key)
+{
+    const struct results *results = self;
+    return wire_i32s_append(&core->list[0], results->one(core, results->self, key));
+}
+
+void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_keys *keys,
+                        enum yolk_status (*one)(struct master_core *core, void *self,
+                                                const struct master_key *key),
+                        void *self)
+{
+    struct results results = {one, self};
+    base_buf_clear(&core->list[0]);
+    struct wire_results_reply reply = {.status =
+                                           master_keys_walk(core, keys, append_result, &results)};
+    reply.results = wire_view_buf(&core->list[0]);
+    master_reply(core, kind + 1, &reply);
+}
