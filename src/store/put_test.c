@@ -33,7 +33,7 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t space
     script_init(&f->script);
     for (size_t i = 0; i < count; i++) {
         snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
-        f->items[i] = (struct store_item){f->keys[i], 2, size, 99};
+        f->items[i] = (struct store_item){f->keys[i], 2, size, 99, 99};
     }
     assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, 1, f->now + space,
                                       f->now + deadline, &f->put),
