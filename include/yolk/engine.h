@@ -88,6 +88,32 @@ struct yolk_serve_options {
 YOLK_MUST_USE enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
                                                  const struct yolk_serve_options *options,
                                                  struct yolk_served **out);
+
+struct yolk_serve_file_options {
+    size_t struct_size;
+    const char *path; /* opened for direct I/O, until unserved; NULL: the library's own handle */
+    void *internal;
+    int writable;
+    int pad_writes;   /* see struct yolk_file */
+    uint64_t offset;  /* of the segment's first byte */
+    uint64_t size;    /* 0: up to the file's end */
+    uint64_t segment; /* 0: refuse every access until set_segment_id */
+    /* The owner's say in each access that the engine allows: a lease, or why not. NULL: always.
+     * Called by many threads; request->ticket is as the consumer gave it. */
+    void *self;
+    enum yolk_status (*begin)(void *self, const struct yolk_access_request *request);
+    void (*end)(void *self, const struct yolk_access_request *request);
+};
+/* Serves a part of a file as a segment: to this process by uring and posix, to others (reads only)
+ * by what serves files. The text of an error names the path. */
+YOLK_MUST_USE enum yolk_status yolk_engine_serve_file(struct yolk_engine *engine,
+                                                      const struct yolk_serve_file_options *options,
+                                                      struct yolk_served **out);
+/* A whole file of this machine as a segment of this process, until segment_close. url is a path,
+ * with or without file:// before it. */
+YOLK_MUST_USE enum yolk_status yolk_engine_file_open(struct yolk_engine *engine, const char *url,
+                                                     int writable, uint64_t *segment,
+                                                     uint64_t *size);
 /* "tcp=…;shm=…;loop=…": goes into the descriptor. Borrowed, constant until unserve. */
 const char *yolk_served_endpoints(const struct yolk_served *served);
 /* From now on only this id and tickets of this key are accepted (the memory was mounted anew). */

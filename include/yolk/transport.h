@@ -72,8 +72,8 @@ enum yolk_submit {
 #define YOLK_CAP_PEER_DEATH   (UINT64_C(1) << 8) /* notices a dead peer without a deadline */
 #define YOLK_CAP_FAULTY       (UINT64_C(1) << 9) /* a wrapper that breaks the contract on purpose */
 
-/* The master's permission to write one extent; zero for reads and where no tickets are asked for.
- */
+/* The master's permission to write one extent; of a file, what the owner wants named. Zero where no
+ * tickets are asked for. */
 struct yolk_ticket {
     uint64_t offset; /* extent in the segment that it is for; ios lie inside */
     uint64_t size;
@@ -87,7 +87,7 @@ struct yolk_access_request {
     uint64_t session; /* from the connection's hello or open_target */
     uint64_t offset;
     uint64_t size;
-    const struct yolk_ticket *ticket; /* writes; may be NULL */
+    const struct yolk_ticket *ticket; /* writes, and reads of files; may be NULL */
     enum yolk_opcode opcode;
     int whole_map; /* 1: asks for a lasting mapping of all the segment; opcode WRITE: a writable
                     * one. offset, size and ticket are not looked at. */
@@ -96,10 +96,15 @@ struct yolk_access_request {
 /* How the provider side asks whether an access is allowed. check is pure, never blocks long, may be
  * called by many threads. YOLK_OK, _STALE (segment id), _INVALID (range), _ACCESS (ticket, fenced
  * session). A provider must count the access as under way *before* it asks, so that fence_session,
- * called after the callback began to refuse the session, sees each one that was allowed. */
+ * called after the callback began to refuse the session, sees each one that was allowed.
+ *
+ * Of a file, begin is called in place of check, and end after each access that begin allowed, with
+ * the same request, once it is quiet: the owner keeps the extent as it is in between. */
 struct yolk_access {
     void *self;
     enum yolk_status (*check)(void *self, const struct yolk_access_request *request);
+    enum yolk_status (*begin)(void *self, const struct yolk_access_request *request);
+    void (*end)(void *self, const struct yolk_access_request *request);
 };
 
 struct yolk_transport_options {
@@ -118,6 +123,7 @@ struct yolk_transport_options {
     uint64_t connect_timeout_ms; /* 0: the default (3000) */
     uint64_t stop_timeout_ms;    /* 0: the default (5000) */
     const void *wrapped;         /* wrappers only (fault.h): what to wrap and how */
+    uint32_t queue_depth;        /* ios under way in one channel of uring and posix; 0: 64 */
 };
 
 struct yolk_limits {
@@ -139,6 +145,18 @@ struct yolk_memory {
     void *internal;
 };
 
+/* A part of a file as a segment. Several accesses may be under way at once; those that overlap have
+ * no order, and a write that is not aligned may undo another one to the same aligned block. */
+struct yolk_file {
+    int descriptor;            /* its O_DIRECT flag may be taken back while it is served */
+    uint64_t offset;           /* of the segment's first byte in the file */
+    uint32_t memory_alignment; /* of direct I/O; powers of two */
+    uint32_t offset_alignment; /* of offsets and sizes */
+    int writable;              /* 0: every write is ACCESS */
+    int pad_writes;            /* the rest of a write's last aligned block need not be kept */
+    void *internal;            /* the library's own handle */
+};
+
 /* Memory of this process to be served. Borrowed until unserve returned. */
 struct yolk_serve {
     void *memory;
@@ -146,6 +164,8 @@ struct yolk_serve {
     uint64_t segment;                     /* first id; see set_segment_id */
     const struct yolk_memory *allocation; /* what this transport's memory_alloc gave, else NULL */
     struct yolk_access access;
+    const struct yolk_file
+        *file; /* to be served instead of memory, which is NULL then; else NULL */
 };
 
 /* One io of a channel. */
@@ -255,6 +275,9 @@ struct yolk_transport_ops {
     /* Optional. What poll(2) should wait for before poll may find something new: fills up to max
      * entries, returns their number. 0, or no hook: poll again soon. */
     uint32_t (*wait_fds)(void *channel, struct pollfd *fds, uint32_t max);
+    /* Optional. Comes after a run of submits, in which the transport may have gathered what it has
+     * to send. */
+    void (*flush)(void *channel);
 };
 
 #ifdef __cplusplus

@@ -342,6 +342,7 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
     switch (engine->transports[channel->transport].ops.submit(channel->channel, io)) {
     case YOLK_SUBMIT_QUEUED:
         channel->in_flight++;
+        channel->posted = true;
         break;
     case YOLK_SUBMIT_AGAIN:
         channel->full = true;
@@ -456,6 +457,12 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
     expire(engine, batch);
     if (batch->state.queue_length > 0)
         moved = post_all(engine, batch) || moved;
+    for (uint32_t i = 0; i < batch->channel_count; i++) {
+        struct engine_channel *channel = &batch->channels[i];
+        if (channel->posted && channel->channel != NULL)
+            engine->transports[channel->transport].ops.flush(channel->channel);
+        channel->posted = false;
+    }
     return moved;
 }
 

@@ -77,6 +77,7 @@ struct segment {
     uint64_t id;
     uint64_t size;
     uint64_t session;
+    struct yolk_served *own; /* served for this segment alone, ended with it; else NULL */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
 struct segment_slot {
@@ -94,6 +95,8 @@ struct segment_table {
 /* NULL: stale handle. */
 struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
 void segment_release(struct segment *segment);
+/* Serving ends with the last use of the segment. */
+void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served);
 void segments_close_all(struct yolk_engine *engine);
 
 /* -- route.c -- */
@@ -134,6 +137,7 @@ struct engine_channel {
     uint32_t in_flight;
     uint8_t transport;
     bool full;   /* answered AGAIN in this pass */
+    bool posted; /* queued something in this pass */
     bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
 };
 struct engine_io {

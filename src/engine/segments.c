@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
-#include "engine/internal.h"
+#include "engine/served.h"
 
 /* "name=text;name=text": copies the text of each transport in use; others are not ours to judge. */
 static enum yolk_status parse_endpoints(struct yolk_engine *engine, struct segment *segment,
@@ -45,6 +44,8 @@ static void segment_destroy(struct segment *segment)
         pthread_mutex_destroy(&route->lock);
         free(route->text);
     }
+    if (segment->own != NULL)
+        engine_served_destroy(segment->own);
     free(segment);
 }
 
@@ -156,6 +157,17 @@ struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle)
     }
     pthread_rwlock_unlock(&engine->segments.lock);
     return segment;
+}
+
+void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served)
+{
+    struct segment *segment = segment_acquire(engine, handle);
+    if (segment == NULL) { /* closed by somebody who guessed the handle */
+        engine_served_destroy(served);
+        return;
+    }
+    segment->own = served;
+    segment_release(segment);
 }
 
 void segments_close_all(struct yolk_engine *engine)

@@ -5,18 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
-#include "engine/access.h"
-#include "engine/internal.h"
-
-struct yolk_served {
-    struct yolk_engine *engine;
-    pthread_rwlock_t lock; /* over grant */
-    struct access_grant grant;
-    void *served[ENGINE_TRANSPORTS_MAX];
-    uint32_t by; /* bits of the transports that serve it */
-    char endpoints[MAX_ENDPOINTS];
-};
+#include "engine/served.h"
+#include "platform/file.h"
 
 static enum yolk_status check(void *self, const struct yolk_access_request *request)
 {
@@ -27,7 +17,17 @@ static enum yolk_status check(void *self, const struct yolk_access_request *requ
     return status;
 }
 
-static void destroy(struct yolk_served *served)
+struct yolk_served *engine_served_make(struct yolk_engine *engine)
+{
+    struct yolk_served *served = calloc(1, sizeof(*served));
+    if (served == NULL)
+        return NULL;
+    served->engine = engine;
+    pthread_rwlock_init(&served->lock, NULL);
+    return served;
+}
+
+void engine_served_destroy(struct yolk_served *served)
 {
     struct yolk_engine *engine = served->engine;
     for (uint32_t i = 0; i < engine->transport_count; i++)
@@ -35,12 +35,12 @@ static void destroy(struct yolk_served *served)
             engine->transports[i].ops.unserve(engine->transports[i].endpoint, served->served[i]);
     pthread_rwlock_destroy(&served->lock);
     access_grant_free(&served->grant);
+    file_close(served->opened);
     free(served);
 }
 
-static enum yolk_status serve_each(struct yolk_served *served,
-                                   const struct yolk_serve_options *options, char *reasons,
-                                   size_t reasons_size)
+static enum yolk_status serve_each(struct yolk_served *served, const struct yolk_serve *given,
+                                   char *reasons, size_t reasons_size)
 {
     struct yolk_engine *engine = served->engine;
     size_t used = 0;
@@ -51,16 +51,13 @@ static enum yolk_status serve_each(struct yolk_served *served,
         struct transport *transport = &engine->transports[i];
         const char *why = transport->reason;
         if (transport->endpoint != NULL) {
-            const struct yolk_memory *memory = options->allocation;
+            const struct yolk_memory *memory = given->allocation;
             /* Only the transport that made the memory knows what its internal part means. */
             bool its =
                 memory != NULL && !made_by_other && (transport->ops.caps & YOLK_CAP_ALLOC) != 0;
             made_by_other = made_by_other || (transport->ops.caps & YOLK_CAP_ALLOC) != 0;
-            struct yolk_serve serve = {options->memory,
-                                       options->size,
-                                       options->segment,
-                                       its ? memory : NULL,
-                                       {served, check}};
+            struct yolk_serve serve = *given;
+            serve.allocation = its ? memory : NULL;
             char text[1024] = "";
             base_error_clear();
             enum yolk_status status = transport->ops.serve(transport->endpoint, &serve,
@@ -82,8 +79,15 @@ static enum yolk_status serve_each(struct yolk_served *served,
                                      used > 0 ? "; " : "", transport->ops.name, why);
     }
     if (served->by == 0)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "no transport serves this memory: %s", reasons);
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "no transport serves this %s: %s",
+                         given->file != NULL ? "file" : "memory", reasons);
     return YOLK_OK;
+}
+
+enum yolk_status engine_served_start(struct yolk_served *served, struct yolk_serve serve)
+{
+    char reasons[900] = "";
+    return serve_each(served, &serve, reasons, sizeof(reasons));
 }
 
 enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
@@ -95,17 +99,19 @@ enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
         return base_fail(YOLK_ERR_INVALID, 0, "serving needs memory, its size and struct_size");
     if (atomic_load(&engine->closing))
         return YOLK_ERR_CLOSED;
-    struct yolk_served *served = calloc(1, sizeof(*served));
+    struct yolk_served *served = engine_served_make(engine);
     if (served == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a segment");
-    served->engine = engine;
-    pthread_rwlock_init(&served->lock, NULL);
     access_grant_init(&served->grant, options->segment, options->size, options->ticket_key,
                       options->require_tickets);
-    char reasons[900] = "";
-    enum yolk_status status = serve_each(served, options, reasons, sizeof(reasons));
+    enum yolk_status status = engine_served_start(
+        served, (struct yolk_serve){.memory = options->memory,
+                                    .size = options->size,
+                                    .segment = options->segment,
+                                    .allocation = options->allocation,
+                                    .access = {.self = served, .check = check}});
     if (status != YOLK_OK) {
-        destroy(served);
+        engine_served_destroy(served);
         return status;
     }
     atomic_fetch_add(&engine->served_count, 1);
@@ -154,7 +160,7 @@ void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served)
 {
     if (served == NULL)
         return;
-    destroy(served);
+    engine_served_destroy(served);
     atomic_fetch_sub(&engine->served_count, 1);
 }
 

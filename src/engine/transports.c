@@ -59,6 +59,11 @@ static uint32_t no_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
     return 0;
 }
 
+static void no_flush(void *channel)
+{
+    (void)channel;
+}
+
 static bool name_is_fit(const char *name)
 {
     size_t length = name == NULL ? 0 : strnlen(name, 16);
@@ -141,6 +146,7 @@ enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
     STUB(target_map);
     STUB(cancel);
     STUB(wait_fds);
+    STUB(flush);
 #undef STUB
     return YOLK_OK;
 }

@@ -379,6 +379,12 @@ static uint32_t fault_wait_fds(void *handle, struct pollfd *fds, uint32_t max)
     return channel->endpoint->inner.wait_fds(channel->inner, fds, max);
 }
 
+static void fault_flush(void *handle)
+{
+    struct fault_channel *channel = handle;
+    channel->endpoint->inner.flush(channel->inner);
+}
+
 void transport_fault_make(const struct fault_options *options, struct yolk_transport_ops *out)
 {
     struct yolk_transport_ops inner;
@@ -412,5 +418,6 @@ void transport_fault_make(const struct fault_options *options, struct yolk_trans
         .cancel = fault_cancel,
         .channel_close = fault_channel_close,
         .wait_fds = fault_wait_fds,
+        .flush = inner.flush == NULL ? NULL : fault_flush,
     };
 }

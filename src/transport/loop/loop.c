@@ -113,6 +113,8 @@ static enum yolk_status loop_serve(void *endpoint, const struct yolk_serve *serv
                                    char *text, size_t text_size)
 {
     (void)endpoint;
+    if (serve->file != NULL)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "it serves memory only");
     struct loop_served *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a segment");

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of files as segments. */
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/served.h"
+#include "platform/file.h"
+#include "platform/random.h"
+
+static enum yolk_status begin(void *self, const struct yolk_access_request *request)
+{
+    struct yolk_served *served = self;
+    pthread_rwlock_rdlock(&served->lock);
+    enum yolk_status status = access_check(&served->grant, request);
+    pthread_rwlock_unlock(&served->lock);
+    if (status != YOLK_OK)
+        return status;
+    if (request->whole_map)
+        return YOLK_ERR_UNSUPPORTED;
+    if (request->opcode == YOLK_WRITE && !served->description.writable)
+        return YOLK_ERR_ACCESS;
+    if (served->owner.begin == NULL)
+        return YOLK_OK;
+    return served->owner.begin(served->owner.self, request);
+}
+
+static void end(void *self, const struct yolk_access_request *request)
+{
+    struct yolk_served *served = self;
+    if (served->owner.end != NULL)
+        served->owner.end(served->owner.self, request);
+}
+
+/* Opens it if that is left to us, and learns what the transports need to know. */
+static enum yolk_status describe(struct yolk_served *served,
+                                 const struct yolk_serve_file_options *options, uint64_t *size)
+{
+    struct file *file = options->internal;
+    if (file == NULL) {
+        const struct file_system real = file_system_real();
+        unsigned flags = FILE_READ | FILE_DIRECT | (options->writable ? FILE_WRITE : 0u);
+        enum yolk_status status =
+            (enum yolk_status)file_open(&real, options->path, flags, &served->opened);
+        if (status != YOLK_OK)
+            return status;
+        file = served->opened;
+    }
+    const char *name = options->path != NULL ? options->path : "the file";
+    struct file_alignment alignment;
+    uint64_t end_of_file;
+    int status = file_alignment(file, &alignment);
+    if (status == YOLK_OK)
+        status = file_size(file, &end_of_file);
+    if (status != YOLK_OK)
+        return (enum yolk_status)status;
+    *size = options->size;
+    if (*size == 0 && options->offset < end_of_file)
+        *size = end_of_file - options->offset;
+    if (*size == 0 || options->offset > end_of_file || *size > end_of_file - options->offset)
+        return base_fail(YOLK_ERR_INVALID, 0, "%s has %llu bytes, so %llu at %llu are not in it",
+                         name, (unsigned long long)end_of_file, (unsigned long long)*size,
+                         (unsigned long long)options->offset);
+    served->description = (struct yolk_file){
+        .descriptor = file_descriptor(file),
+        .offset = options->offset,
+        .memory_alignment = alignment.memory,
+        .offset_alignment = alignment.offset,
+        .writable = options->writable,
+        .pad_writes = options->pad_writes,
+        .internal = file,
+    };
+    return YOLK_OK;
+}
+
+static enum yolk_status serve_file(struct yolk_engine *engine,
+                                   const struct yolk_serve_file_options *options,
+                                   struct yolk_served **out)
+{
+    struct yolk_served *served = engine_served_make(engine);
+    if (served == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a file");
+    static const uint8_t no_key[ACCESS_TICKET_KEY_SIZE] = {0};
+    uint64_t size = 0;
+    served->owner = *options;
+    enum yolk_status status = describe(served, options, &size);
+    access_grant_init(&served->grant, options->segment, size, no_key, 0);
+    if (status == YOLK_OK)
+        status =
+            engine_served_start(served, (struct yolk_serve){
+                                            .size = size,
+                                            .segment = options->segment,
+                                            .access = {.self = served, .begin = begin, .end = end},
+                                            .file = &served->description,
+                                        });
+    if (status != YOLK_OK) {
+        engine_served_destroy(served);
+        return status;
+    }
+    *out = served;
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_engine_serve_file(struct yolk_engine *engine,
+                                        const struct yolk_serve_file_options *options,
+                                        struct yolk_served **out)
+{
+    if (engine == NULL || options == NULL || out == NULL ||
+        options->struct_size < sizeof(*options) ||
+        (options->path == NULL && options->internal == NULL))
+        return base_fail(YOLK_ERR_INVALID, 0, "serving a file needs its path and struct_size");
+    if (atomic_load(&engine->closing))
+        return YOLK_ERR_CLOSED;
+    enum yolk_status status = serve_file(engine, options, out);
+    if (status == YOLK_OK)
+        atomic_fetch_add(&engine->served_count, 1);
+    return status;
+}
+
+enum yolk_status yolk_engine_file_open(struct yolk_engine *engine, const char *url, int writable,
+                                       uint64_t *segment, uint64_t *size)
+{
+    static const char scheme[] = "file://";
+    if (engine == NULL || url == NULL || segment == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "opening a file needs its path");
+    if (atomic_load(&engine->closing))
+        return YOLK_ERR_CLOSED;
+    bool has_scheme = strncmp(url, scheme, sizeof(scheme) - 1) == 0;
+    const char *path = has_scheme ? url + sizeof(scheme) - 1 : url;
+    if (has_scheme && path[0] != '/')
+        return base_fail(YOLK_ERR_INVALID, 0, "%s: after file:// comes a path that begins with /",
+                         url);
+    const struct random random = random_real();
+    const struct yolk_serve_file_options options = {
+        .struct_size = sizeof(options),
+        .path = path,
+        .writable = writable,
+        .segment = random_u64(&random) | 1, /* nobody else is told */
+    };
+    struct yolk_served *served;
+    enum yolk_status status = serve_file(engine, &options, &served);
+    if (status != YOLK_OK)
+        return status;
+    const struct yolk_segment_descriptor descriptor = {
+        .id = options.segment, .size = served->grant.size, .endpoints = served->endpoints};
+    status = yolk_engine_segment_open(engine, &descriptor, 0, segment);
+    if (status != YOLK_OK) {
+        engine_served_destroy(served);
+        return status;
+    }
+    if (size != NULL)
+        *size = served->grant.size;
+    engine_segment_own(engine, *segment, served);
+    return YOLK_OK;
+}
