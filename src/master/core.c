@@ -3,6 +3,7 @@
 #include "master/state.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -188,7 +189,8 @@ void master_send(struct master_core *core, uint64_t connection, uint64_t request
         return;
     base_buf_clear(&core->out);
     if (wire_encode(kind, msg, &core->out) != YOLK_OK) {
-        struct wire_status_reply error = {.status = YOLK_ERR_TOO_LARGE};
+        struct wire_status_reply error = {.status = YOLK_ERR_TOO_LARGE,
+                                          .text = wire_view_text(yolk_last_error())};
         if (request_id == 0 || wire_encode(WIRE_ERROR, &error, &core->out) != YOLK_OK)
             return;
         kind = WIRE_ERROR;
@@ -284,18 +286,24 @@ enum yolk_status master_core_input(struct master_core *core, uint64_t now_ns, ui
                                    const struct master_sink *sink)
 {
     union wire_any msg;
-    struct wire_status_reply error = {.status = YOLK_ERR_UNSUPPORTED};
+    enum yolk_status status = YOLK_OK;
     advance(core, now_ns);
     core->sink = sink;
     core->connection = connection;
     core->request_id = header->request_id;
     if (is_ours(header->kind))
-        error.status = wire_decode(header->kind, body, header->body_size, &msg);
-    if (error.status != YOLK_OK) {
+        status = wire_decode(header->kind, body, header->body_size, &msg);
+    else
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                           "a master performs no message of kind %u (%s): only requests of clients",
+                           header->kind, wire_kind_name(header->kind));
+    if (status != YOLK_OK) {
+        struct wire_status_reply error = {.status = status,
+                                          .text = wire_view_text(yolk_last_error())};
         core->stats.requests_bad++;
         master_reply(core, WIRE_ERROR, &error);
         core->sink = NULL;
-        return error.status;
+        return status;
     }
     core->stats.requests++;
     perform(core, header->kind, &msg);

@@ -169,9 +169,9 @@ void master_core_destroy(struct master_core *core);
 const uint8_t *master_core_instance(const struct master_core *core);
 
 /*
- * Performs one frame. A malformed body or an unknown kind is answered (ERROR kind with the status)
- * and changes nothing; the returned status is for the caller's log and, when it is
- * YOLK_ERR_PROTOCOL, a reason to close the connection.
+ * Performs one frame. A malformed body or an unknown kind is answered (ERROR kind with the status
+ * and the reason) and changes nothing; the returned status and yolk_last_error() are for the
+ * caller's log and, when it is YOLK_ERR_PROTOCOL, a reason to close the connection.
  */
 enum yolk_status master_core_input(struct master_core *core, uint64_t now_ns, uint64_t connection,
                                    const struct wire_header *header, const uint8_t *body,

@@ -117,6 +117,10 @@ static void malformed_frames_change_nothing(void **state)
         assert_int_not_equal(master_core_input(kit.core, kit.now, 1, &header, junk, &sink),
                              YOLK_OK);
         assert_int_equal(kit.reply.kind, WIRE_ERROR);
+        struct wire_status_reply error;
+        assert_int_equal(wire_decode(WIRE_ERROR, kit.reply.body, kit.reply.size, &error), YOLK_OK);
+        assert_int_not_equal(error.status, YOLK_OK);
+        assert_true(error.text.size > 0);
         assert_int_equal(kit_stats(&kit).requests_bad, ++bad);
     }
     struct wire_put_start put = {.request = {.session = owner, .op = 1},

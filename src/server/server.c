@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -211,11 +208,8 @@ static void serve_frame(struct connection *connection, const struct wire_header 
     server->touched = true;
     enum yolk_status status =
         master_core_input(server->core, clock_real_now_ns(), connection->id, header, body, &sink);
-    if (status == YOLK_ERR_PROTOCOL) {
-        char text[128];
-        snprintf(text, sizeof(text), "malformed %s message", wire_kind_name(header->kind));
-        refuse(connection, YOLK_ERR_PROTOCOL, text);
-    }
+    if (status == YOLK_ERR_PROTOCOL)
+        refuse(connection, YOLK_ERR_PROTOCOL, yolk_last_error());
 }
 
 static enum loop_input on_input(void *self, struct loop_stream *stream, const uint8_t *data,
@@ -403,40 +397,4 @@ struct master_core *server_core(struct server *server)
 const struct server_stats *server_get_stats(const struct server *server)
 {
     return &server->stats;
-}
-
-enum yolk_status server_read_secret(const char *path, uint8_t *secret, size_t secret_max,
-                                    size_t *size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return base_fail(YOLK_ERR_CONFIG, errno, "cannot read the secret file %s", path);
-    struct stat info;
-    size_t got = 0;
-    enum yolk_status status = YOLK_OK;
-    if (fstat(fd, &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        status = base_fail(YOLK_ERR_CONFIG, 0,
-                           "the secret file %s may be used by others (mode %03o): chmod 600 it",
-                           path, (unsigned)(info.st_mode & 0777));
-    char extra;
-    while (status == YOLK_OK && got < secret_max) {
-        ssize_t n = read(fd, secret + got, secret_max - got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            status = base_fail(YOLK_ERR_CONFIG, errno, "cannot read the secret file %s", path);
-        if (n <= 0)
-            break;
-        got += (size_t)n;
-    }
-    if (status == YOLK_OK && got == secret_max && read(fd, &extra, 1) == 1 && extra != '\n')
-        status = base_fail(YOLK_ERR_CONFIG, 0, "the secret file %s is larger than %zu bytes", path,
-                           secret_max);
-    close(fd);
-    while (got > 0 && (secret[got - 1] == '\n' || secret[got - 1] == '\r'))
-        got--;
-    if (status == YOLK_OK && got == 0)
-        status = base_fail(YOLK_ERR_CONFIG, 0, "the secret file %s is empty", path);
-    *size = got;
-    return status;
 }
