@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `yolk master` */
-#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "admin/http.h"
@@ -15,6 +13,7 @@
 #include "cli/common.h"
 #include "platform/clock.h"
 #include "platform/loop.h"
+#include "platform/process.h"
 #include "platform/random.h"
 #include "server/server.h"
 #include "wire/hello.h"
@@ -112,8 +111,8 @@ static int read_setup(struct setup *setup)
     setup->spin_us = base_config_u64(config, SET_SPIN);
     int status = YOLK_OK;
     if (secret_file[0])
-        status = server_read_secret(secret_file, setup->secret, sizeof(setup->secret),
-                                    &setup->server.secret_size);
+        status = process_read_secret(secret_file, setup->secret, sizeof(setup->secret),
+                                     &setup->server.secret_size);
     setup->server.secret = setup->secret;
     return status == YOLK_OK ? read_addresses(setup) : status;
 }
@@ -170,16 +169,6 @@ static void announce(const struct setup *setup, const struct server *server,
                "--secret-file)\n",
                bound);
     fflush(stdout);
-}
-
-/* A descriptor a connection: as many as the system lets us have. */
-static void raise_file_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* else fewer connections, each refusal is logged */
 }
 
 static void on_signal(void *self, int number)
@@ -239,7 +228,7 @@ int cli_master(int argc, char **argv)
     struct random random = random_real();
     setup.server.seed = random_u64(&random);
     signal(SIGPIPE, SIG_IGN);
-    raise_file_limit();
+    process_raise_file_limit();
     if (read_setup(&setup) != YOLK_OK)
         code = cli_usage_error(&command, "%s", yolk_last_error());
     else

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "cli/common.h"
 #include "platform/net.h"
+#include "platform/process.h"
 
 static const struct cli_command command = {
     "node", "", "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
@@ -110,6 +111,7 @@ int cli_node(int argc, char **argv)
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
     signal(SIGPIPE, SIG_IGN);
+    process_raise_file_limit();
     uint64_t size = base_config_u64(&config, SET_SEGMENT_SIZE);
     if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "

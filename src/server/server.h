@@ -48,9 +48,4 @@ const struct net_address *server_address(const struct server *server);
 struct master_core *server_core(struct server *server);
 const struct server_stats *server_get_stats(const struct server *server);
 
-/* Reads a secret from a file: its bytes without trailing newlines, 1 to WIRE_SECRET_MAX. Refuses a
- * file that others than its owner may read. */
-YOLK_MUST_USE enum yolk_status server_read_secret(const char *path, uint8_t *secret,
-                                                  size_t secret_max, size_t *size);
-
 #endif

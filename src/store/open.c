@@ -2,7 +2,6 @@
 /* Opening and closing a store: options, the parts in order, and the way back. */
 #define LOG_ROOM "store"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/units.h"
 #include "platform/clock.h"
 #include "platform/memory.h"
+#include "platform/process.h"
 #include "platform/random.h"
 #include "store/internal.h"
 #include "store/message.h"
@@ -78,28 +78,6 @@ static int check_options(const struct yolk_store_options *options)
     return YOLK_OK;
 }
 
-static int read_secret(struct yolk_store *store, const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return base_fail(YOLK_ERR_CONFIG, errno, "cannot read the secret file %s", path);
-    char text[WIRE_SECRET_MAX + 1];
-    ssize_t size = read(fd, text, sizeof(text));
-    int error = errno;
-    close(fd);
-    if (size < 0)
-        return base_fail(YOLK_ERR_CONFIG, error, "cannot read the secret file %s", path);
-    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r'))
-        size--;
-    if (size == 0 || (size_t)size > sizeof(store->secret))
-        return base_fail(YOLK_ERR_CONFIG, 0, "the secret file %s must hold 1 to %u bytes", path,
-                         WIRE_SECRET_MAX);
-    memcpy(store->secret, text, (size_t)size);
-    store->secret_size = (size_t)size;
-    explicit_bzero(text, sizeof(text));
-    return YOLK_OK;
-}
-
 static int copy_options(struct yolk_store *store, const struct yolk_store_options *options)
 {
     store->options = *options;
@@ -121,7 +99,8 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
         (options->host != NULL && store->host == NULL))
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
     if (options->secret_file != NULL)
-        return read_secret(store, options->secret_file);
+        return process_read_secret(options->secret_file, store->secret, sizeof(store->secret),
+                                   &store->secret_size);
     return YOLK_OK;
 }
 

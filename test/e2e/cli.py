@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -341,6 +342,21 @@ def _(c):
     wanted(c, 0, "ls", "--master", address)
 
 
+@test("cli.limit_of_open_files")
+def _(c):
+    """Both servers take what the hard limit gives, and say so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        master, address = c.master("--log-level", "info")
+        node = c.node(address, "--log-level", "info")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for process in (master, node):
+        check_equal(resource.prlimit(process.pid, resource.RLIMIT_NOFILE), (hard, hard))
+        check_in("open files, raised from 256", process.output())
+
+
 @test("cli.secret")
 def _(c):
     secret = c.write("secret", "correct horse\n")
@@ -358,6 +374,8 @@ def _(c):
     refused(c, "get", *at, "--timeout", "2s", "k", code=1, says=["secret"])
     os.chmod(other, 0o644)
     refused(c, "master", "--secret-file", other, says=[other, "chmod 600"])
+    refused(c, "get", *at, "--secret-file", other, "k", code=1, says=[other, "chmod 600"])
+    refused(c, "node", *at, "--secret-file", other, code=1, says=[other, "chmod 600"])
     refused(c, "master", "--secret-file", c.path("missing"), says=["missing"])
 
 
