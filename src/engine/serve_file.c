@@ -37,10 +37,10 @@ static enum yolk_status describe(struct yolk_served *served,
 {
     struct file *file = options->internal;
     if (file == NULL) {
-        const struct file_system real = file_system_real();
+        const struct file_system files = file_system_default();
         unsigned flags = FILE_READ | FILE_DIRECT | (options->writable ? FILE_WRITE : 0u);
         enum yolk_status status =
-            (enum yolk_status)file_open(&real, options->path, flags, &served->opened);
+            (enum yolk_status)file_open(&files, options->path, flags, &served->opened);
         if (status != YOLK_OK)
             return status;
         file = served->opened;

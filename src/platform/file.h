@@ -67,6 +67,8 @@ struct file {
 };
 
 struct file_system file_system_real(void);
+/* The real one; under the rules of YOLK_TEST_FILE_FAULTS (file_inject.h) where a test set that. */
+struct file_system file_system_default(void);
 
 /* `got` is smaller than `size` only at the end of the file. pwrite writes all or fails.
  * fallocate makes the range readable as zeros where nothing was written and grows the size;
