@@ -9,7 +9,8 @@
 #define SL_COUNT     (1u << SL_BITS)
 #define FL_COUNT     60u
 #define OWN_BIN_LOOK 16    /* entries of the request's own bin that are looked at for a tight fit */
-#define FINGERS      4096u /* starting points for a search by address */
+#define FINGERS      4096u /* starting points for a search by address, at first */
+#define PER_FINGER   8u    /* nodes; beyond that there are twice as many fingers */
 #define MAX_NODES    (UINT32_MAX - 1)
 
 struct node {
@@ -42,7 +43,8 @@ struct base_extents {
     uint64_t fl_map;
     uint32_t sl_map[FL_COUNT];
     uint32_t bins[FL_COUNT][SL_COUNT];
-    uint32_t fingers[FINGERS];
+    uint32_t *fingers;
+    uint32_t finger_count;
 };
 
 #define NONE BASE_EXTENTS_NONE
@@ -87,6 +89,23 @@ static void bin_remove(struct base_extents *a, uint32_t h)
     a->sl_map[fl] &= ~(1u << sl);
     if (a->sl_map[fl] == 0)
         a->fl_map &= ~(1ull << fl);
+}
+
+/* Twice as many fingers; without memory searches get slower, no more. */
+static void fingers_grow(struct base_extents *a)
+{
+    uint32_t *fingers = base_malloc((size_t)a->finger_count * 2 * sizeof *fingers);
+    if (fingers == NULL)
+        return;
+    free(a->fingers);
+    a->fingers = fingers;
+    a->finger_count *= 2;
+    a->finger_units = a->units / a->finger_count + 1;
+    for (uint32_t i = 0; i < a->finger_count; i++)
+        fingers[i] = NONE;
+    for (uint32_t h = 0; h < a->count; h++)
+        if (a->nodes[h].state != NODE_SPARE)
+            fingers[a->nodes[h].offset / a->finger_units] = h;
 }
 
 static bool grow(struct base_extents *a, uint32_t need)
@@ -135,14 +154,16 @@ enum yolk_status base_extents_create(uint64_t size, struct base_extents **out)
     if (a == NULL)
         return YOLK_ERR_NO_MEMORY;
     a->room = 64;
+    a->finger_count = FINGERS;
     a->nodes = base_malloc(a->room * sizeof *a->nodes);
-    if (a->nodes == NULL) {
-        free(a);
+    a->fingers = base_malloc(FINGERS * sizeof *a->fingers);
+    if (a->nodes == NULL || a->fingers == NULL) {
+        base_extents_destroy(a);
         return YOLK_ERR_NO_MEMORY;
     }
     a->spare = NONE;
     a->units = a->free_units = units;
-    a->finger_units = units / FINGERS + 1;
+    a->finger_units = units / a->finger_count + 1;
     for (uint32_t fl = 0; fl < FL_COUNT; fl++)
         for (uint32_t sl = 0; sl < SL_COUNT; sl++)
             a->bins[fl][sl] = NONE;
@@ -161,6 +182,7 @@ void base_extents_destroy(struct base_extents *a)
     if (a == NULL)
         return;
     free(a->nodes);
+    free(a->fingers);
     free(a);
 }
 
@@ -199,6 +221,8 @@ static uint32_t carve(struct base_extents *a, uint32_t h, uint64_t at, uint64_t 
     a->free_units -= n;
     a->used_count++;
     a->fingers[at / a->finger_units] = h;
+    if (a->count / PER_FINGER > a->finger_count && a->finger_count < a->units)
+        fingers_grow(a);
     return h;
 }
 
@@ -322,6 +346,12 @@ uint64_t base_extents_free_bytes(const struct base_extents *a)
 uint64_t base_extents_used_count(const struct base_extents *a)
 {
     return a->used_count;
+}
+
+uint64_t base_extents_memory(const struct base_extents *a)
+{
+    return sizeof *a + (uint64_t)a->room * sizeof *a->nodes +
+           (uint64_t)a->finger_count * sizeof *a->fingers;
 }
 
 uint64_t base_extents_largest(const struct base_extents *a)

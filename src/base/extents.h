@@ -2,7 +2,8 @@
 /*
  * Extents of one segment. The allocator manages offsets, not memory: all of its metadata is outside
  * the segment. Two-level size bins with bitmaps make allocate and release O(1) but for a bounded
- * look into the request's own bin; neighbours coalesce at once. Sizes are rounded up to 64 bytes
+ * look into the request's own bin; neighbours coalesce at once. Searches by address begin at one of
+ * many fingers, which grow with the extents. Sizes are rounded up to 64 bytes
  * and nothing else is lost.
  */
 #ifndef YOLK_BASE_EXTENTS_H
@@ -36,6 +37,8 @@ void *base_extents_owner(const struct base_extents *alloc, uint32_t handle);
 uint64_t base_extents_capacity(const struct base_extents *alloc);
 uint64_t base_extents_free_bytes(const struct base_extents *alloc);
 uint64_t base_extents_used_count(const struct base_extents *alloc);
+/* Bytes of its own tables. */
+uint64_t base_extents_memory(const struct base_extents *alloc);
 /* A lower bound of the largest hole, exact to 1/32. An allocation up to it succeeds. */
 uint64_t base_extents_largest(const struct base_extents *alloc);
 

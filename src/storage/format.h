@@ -33,7 +33,7 @@
 #define FORMAT_FRAME_HEADER   64u
 #define FORMAT_RECORD_HEADER  32u
 #define FORMAT_RECORD_MAX     (FORMAT_RECORD_HEADER + MAX_KEY_SIZE)
-#define FORMAT_JOURNAL_MIN    (256u * 1024)
+#define FORMAT_JOURNAL_MIN    (1024u * 1024)
 #define FORMAT_ID_SIZE        16u
 
 /* Features that a reader must know to read (none yet), and those it may ignore (none yet). */
@@ -48,7 +48,7 @@ struct format_superblock {
     uint64_t salt;
     uint64_t journal_bytes; /* of each area */
     uint64_t capacity;      /* bytes of extents */
-    uint64_t epoch;         /* the journal has reached at least this */
+    uint64_t epoch;         /* the journal has reached at least this; 0: it may be empty */
     bool clean;             /* closed; then the journal ends at end_block of area epoch % 2 */
     bool preallocated;
     uint32_t end_block;

@@ -136,8 +136,12 @@ void storage_abandon(struct storage *s);
 const struct storage_info *storage_info(const struct storage *s);
 void storage_stats(const struct storage *s, struct storage_stats *out);
 struct file *storage_file(struct storage *s);
-/* NULL if it is; else why nothing can be reserved now. */
+/* NULL, or why nothing can be reserved now. */
 const char *storage_unwritable(const struct storage *s);
+/* Writes of values fail, and not for want of a free extent: nothing is reserved until the caller
+ * says it is worth a try (after a time, as it knows no better). `reason` is copied. */
+void storage_writes_failed(struct storage *s, const char *reason);
+void storage_writes_resumed(struct storage *s);
 
 /* ---- writing ---- */
 /* FREE -> RESERVED. INVALID: no key, one over MAX_KEY_SIZE, or a size of 0; TOO_LARGE: over the
