@@ -6,7 +6,6 @@
  */
 #define LOG_ROOM "shm"
 #include <errno.h>
-#include <glob.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +13,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -25,8 +22,8 @@
 #include "base/log.h"
 #include "platform/clock.h"
 #include "platform/net.h"
-#include "platform/random.h"
 #include "platform/thread.h"
+#include "transport/shm/folder.h"
 #include "transport/shm/internal.h"
 
 enum {
@@ -34,7 +31,6 @@ enum {
     CONNECTIONS_MAX = 2048,
     INPUT_SIZE = 2048,
     SWEEP_MS = 1000,
-    LEFT_OVER_AGE_S = 60
 };
 
 struct shm_served {
@@ -65,9 +61,7 @@ struct shm_provider {
     struct mutex mutex;
     bool running, stopped;
     int listener, wake, epoll;
-    char dir[90];
-    bool dir_made;
-    char path[108];
+    struct shm_folder folder;
     struct thread thread;
     struct base_list connections;
     uint32_t connection_count;
@@ -305,81 +299,12 @@ static void provider_main(void *arg)
     sweep(p, true);
 }
 
-/* Nobody listens at that path, and its folder is old enough that nobody is just about to. */
-static bool socket_is_left_over(const char *folder, const char *path)
-{
-    struct net_address address;
-    struct stat st;
-    int fd;
-    if (lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-        time(NULL) - st.st_mtime < LEFT_OVER_AGE_S || net_address_unix(path, &address) != YOLK_OK)
-        return false;
-    int status = net_connect(&address, clock_after_ms(clock_real_now_ns(), 100), &fd);
-    if (status == YOLK_OK)
-        net_close(fd);
-    return status == YOLK_ERR_REFUSED;
-}
-
-/* Private folders of processes that were killed: nobody else would ever remove them. */
-static void folders_clean(const char *base)
-{
-    char pattern[90];
-    glob_t found;
-    (void)snprintf(pattern, sizeof pattern, "%s/yolk-*/*.sock", base);
-    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0)
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        char folder[108];
-        const char *path = found.gl_pathv[i];
-        size_t size = (size_t)(strrchr(path, '/') - path);
-        if (size >= sizeof folder)
-            continue;
-        memcpy(folder, path, size);
-        folder[size] = '\0';
-        if (socket_is_left_over(folder, path) && unlink(path) == 0)
-            (void)rmdir(folder);
-    }
-    globfree(&found);
-}
-
-/* A folder of ours that nobody else can enter. */
-static int folder_make(struct shm_provider *p)
-{
-    struct stat st;
-    if (p->settings.socket_dir[0] == '\0') {
-        const char *base = getenv("XDG_RUNTIME_DIR");
-        if (base == NULL || base[0] != '/' || strlen(base) > 60 || access(base, W_OK | X_OK) != 0)
-            base = "/tmp";
-        folders_clean(base);
-        (void)snprintf(p->dir, sizeof p->dir, "%s/yolk-XXXXXX", base);
-        if (mkdtemp(p->dir) == NULL)
-            return base_fail(YOLK_ERR_SYSTEM, errno, "shm: no folder for the socket in %s", base);
-        p->dir_made = true;
-        return YOLK_OK;
-    }
-    (void)snprintf(p->dir, sizeof p->dir, "%s", p->settings.socket_dir);
-    if (mkdir(p->dir, 0700) != 0 && errno != EEXIST)
-        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: folder %s", p->dir);
-    if (lstat(p->dir, &st) != 0)
-        return base_fail(YOLK_ERR_SYSTEM, errno, "shm: folder %s", p->dir);
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "shm: the socket folder %s must be ours with mode 0700", p->dir);
-    return YOLK_OK;
-}
-
 static int provider_start(struct shm_provider *p)
 {
     struct net_address address;
-    struct random random = random_real();
-    int status = folder_make(p);
-    if (status != YOLK_OK)
-        return status;
-    int n =
-        snprintf(p->path, sizeof p->path, "%s/%08x.sock", p->dir, (unsigned)random_u64(&random));
-    if (n < 0 || (size_t)n >= sizeof p->path)
-        return base_fail(YOLK_ERR_CONFIG, 0, "shm: the socket folder's name is too long");
-    status = net_address_unix(p->path, &address);
+    int status = shm_folder_make(&p->folder, p->settings.socket_dir);
+    if (status == YOLK_OK)
+        status = net_address_unix(p->folder.path, &address);
     if (status == YOLK_OK)
         status = net_listen(&address, 128, &p->listener, NULL);
     if (status != YOLK_OK)
@@ -411,12 +336,7 @@ static void provider_halt(struct shm_provider *p)
     if (p->wake >= 0)
         (void)close(p->wake);
     p->listener = p->epoll = p->wake = -1;
-    if (p->path[0] != '\0')
-        (void)unlink(p->path);
-    if (p->dir_made)
-        (void)rmdir(p->dir);
-    p->path[0] = '\0';
-    p->dir_made = false;
+    shm_folder_remove(&p->folder);
     p->running = false;
 }
 
@@ -428,7 +348,7 @@ int shm_provider_create(const struct shm_settings *settings, struct shm_provider
     if (p == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: provider");
     p->settings = *settings;
-    p->listener = p->epoll = p->wake = -1;
+    p->listener = p->epoll = p->wake = p->folder.lock = -1;
     mutex_init(&p->mutex);
     base_list_init(&p->connections);
     *out = p;
@@ -508,7 +428,7 @@ int shm_provider_serve(struct shm_provider *p, const struct yolk_serve *serve,
     if (status == YOLK_OK && slot == SERVED_MAX)
         status = base_fail(YOLK_ERR_LIMIT, 0, "shm: %d segments are served already", SERVED_MAX);
     shm_instance_format(p->settings.instance, instance);
-    int n = snprintf(text, text_size, "%s,%s", p->path, instance);
+    int n = snprintf(text, text_size, "%s,%s", p->folder.path, instance);
     if (status == YOLK_OK && (n < 0 || (size_t)n >= text_size))
         status = base_fail(YOLK_ERR_BUFFER_SMALL, 0, "shm: endpoint text");
     if (status == YOLK_OK)

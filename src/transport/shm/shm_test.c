@@ -178,6 +178,135 @@ static void test_garbage_and_folder(void **state)
     assert_int_equal(rmdir(open_folder), 0);
 }
 
+/* A provider in a process of its own that is killed; nobody tidies up after it. */
+static void killed_provider(const struct yolk_transport_options *options)
+{
+    static struct pair own;
+    pid_t pid = fork_quietly();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        own.provider.ops = transport_shm_ops();
+        if (own.provider.ops->init(options, &own.provider.endpoint) != YOLK_OK)
+            _exit(1);
+        pair_serve(&own, 0);
+        (void)kill(getpid(), SIGKILL);
+    }
+    int info;
+    assert_int_equal(waitpid(pid, &info, 0), pid);
+    assert_true(WIFSIGNALED(info));
+}
+
+static int socket_at(const char *path)
+{
+    struct net_address address;
+    assert_int_equal(net_address_unix(path, &address), YOLK_OK);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address.storage, address.size), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    struct timespec old[2] = {{1, 0}, {1, 0}}; /* 1970 */
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    return fd;
+}
+
+static bool is_there(const char *base, const char *name)
+{
+    char path[200];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/%s", base, name);
+    return lstat(path, &st) == 0;
+}
+
+/* A start removes what killed processes left, and nothing else. */
+static void test_left_over_folders(void **state)
+{
+    (void)state;
+    static struct pair live, next;
+    char base[] = "/tmp/yolk-test-XXXXXX", path[200];
+    struct yolk_transport_options options = {.struct_size = sizeof options};
+    static const char *const kept[] = {"yolk-shm-open00", "yolk-shm-note00", "yolk-shm-link00",
+                                       "yolk-shm-longer0", "yolk-other0"};
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", base, 1), 0);
+    pair_open(&live, transport_shm_ops(), NULL);
+    assert_int_equal(entries_of(base), 2 + 1);
+    killed_provider(&options);
+    assert_int_equal(entries_of(base), 2 + 2);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", base, kept[i]);
+        assert_int_equal(i == 2 ? symlink(base, path) : mkdir(path, i == 0 ? 0755 : 0700), 0);
+    }
+    (void)snprintf(path, sizeof path, "%s/yolk-shm-note00/note", base);
+    int note = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(note >= 0);
+    (void)close(note);
+    (void)snprintf(path, sizeof path, "%s/yolk-shm-empty0", base);
+    assert_int_equal(mkdir(path, 0700), 0);
+
+    pair_open(&next, transport_shm_ops(), NULL);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        assert_true(is_there(base, kept[i]));
+    assert_true(is_there(base, "yolk-shm-note00/note"));
+    assert_false(is_there(base, "yolk-shm-empty0"));
+    assert_int_equal(entries_of(base), 2 + 5 + 2);
+    uint8_t byte = 1;
+    void *target = target_of(&live, SEGMENT, SESSION), *channel;
+    assert_int_equal(live.consumer.ops->channel_open(live.consumer.endpoint, target, &channel),
+                     YOLK_OK);
+    assert_int_equal(transfer(live.consumer.ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
+    assert_int_equal(live.consumer.ops->channel_close(channel), YOLK_OK);
+    live.consumer.ops->close_target(live.consumer.endpoint, target);
+    pair_close(&live);
+    pair_close(&next);
+    assert_int_equal(entries_of(base), 2 + 5);
+
+    (void)snprintf(path, sizeof path, "%s/yolk-shm-note00/note", base);
+    assert_int_equal(unlink(path), 0);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", base, kept[i]);
+        assert_int_equal(i == 2 ? unlink(path) : rmdir(path), 0);
+    }
+    assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+    assert_int_equal(rmdir(base), 0);
+}
+
+/* In a folder that several processes share. */
+static void test_left_over_sockets(void **state)
+{
+    (void)state;
+    struct pair own = {.provider = {.ops = transport_shm_ops()}};
+    char base[] = "/tmp/yolk-test-XXXXXX", dead[100], live[100], other[100];
+    struct yolk_transport_options options = {.struct_size = sizeof options, .socket_dir = base};
+    assert_non_null(mkdtemp(base));
+    killed_provider(&options);
+    assert_int_equal(entries_of(base), 2 + 1); /* not yet a minute old: kept */
+    (void)snprintf(dead, sizeof dead, "%s/00000001.sock", base);
+    (void)snprintf(live, sizeof live, "%s/00000002.sock", base);
+    (void)snprintf(other, sizeof other, "%s/application.sock", base);
+    (void)close(socket_at(dead));
+    (void)close(socket_at(other));
+    int fd = socket_at(live);
+
+    assert_int_equal(own.provider.ops->init(&options, &own.provider.endpoint), YOLK_OK);
+    pair_serve(&own, 0);
+    assert_false(is_there(base, "00000001.sock"));
+    assert_true(is_there(base, "00000002.sock"));
+    assert_true(is_there(base, "application.sock"));
+    assert_int_equal(entries_of(base), 2 + 4);
+    pair_unserve(&own);
+    side_close(&own.provider);
+    (void)close(fd);
+    assert_int_equal(unlink(live), 0);
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(entries_of(base), 2 + 1);
+    DIR *dir = opendir(base);
+    for (struct dirent *d = readdir(dir); d != NULL; d = readdir(dir))
+        if (d->d_name[0] != '.')
+            assert_int_equal(unlinkat(dirfd(dir), d->d_name, 0), 0);
+    closedir(dir);
+    assert_int_equal(rmdir(base), 0);
+}
+
 static void test_read_only_mapping(void **state)
 {
     (void)state;
@@ -370,6 +499,8 @@ int main(void)
         T(test_fence),
         T(test_fence_stopped_writer),
         T(test_peer_killed),
+        cmocka_unit_test(test_left_over_folders),
+        cmocka_unit_test(test_left_over_sockets),
         cmocka_unit_test(test_unsealed_refused),
         cmocka_unit_test(test_no_leaks),
     };
