@@ -32,6 +32,7 @@ void master_config_default(struct master_config *config)
         .max_keys = MAX_BATCH_KEYS,
         .max_jobs = 16,
         .max_objects = 1ull << 32,
+        .policy = &master_policy_lru,
         .step = 256,
         .fact_batch = 512,
         .fact_window = 8,
@@ -61,6 +62,7 @@ static void fill_defaults(struct master_config *config)
     DEFAULT(max_keys);
     DEFAULT(max_jobs);
     DEFAULT(max_objects);
+    DEFAULT(policy);
     DEFAULT(step);
     DEFAULT(fact_batch);
     DEFAULT(fact_window);
@@ -107,9 +109,12 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     core->op_table = base_calloc(core->op_buckets, sizeof(struct master_op *));
     core->ghosts = base_calloc(MASTER_GHOSTS, sizeof(uint64_t));
     core->collected = base_malloc(sizeof *core->collected);
+    bool listens = core->config.policy->looked_up != NULL;
+    if (listens)
+        core->looked_up = base_calloc(core->config.max_keys, sizeof(struct master_object *));
     enum yolk_status status = master_index_create(&core->index);
     if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
-        core->collected == NULL) {
+        core->collected == NULL || (listens && core->looked_up == NULL)) {
         master_core_destroy(core);
         return YOLK_ERR_NO_MEMORY;
     }
@@ -174,6 +179,7 @@ void master_core_destroy(struct master_core *core)
     free(core->op_table);
     free(core->ghosts);
     free(core->collected);
+    free(core->looked_up);
     free(core);
 }
 

@@ -24,6 +24,7 @@
 
 struct wire_header;
 struct master_core;
+struct master_policy;
 
 #define MASTER_MAX_REPLICAS 4
 
@@ -49,9 +50,10 @@ struct master_config {
     uint32_t max_keys; /* keys in one message */
     uint32_t max_jobs; /* remove_all and unmount running at a time */
     uint64_t max_objects;
-    uint32_t step;        /* objects one turn of background work may touch */
-    uint32_t fact_batch;  /* records in one FACTS push */
-    uint32_t fact_window; /* FACTS pushes without an answer, a segment */
+    const struct master_policy *policy; /* policy.h; NULL: least recently used first */
+    uint32_t step;                      /* objects one turn of background work may touch */
+    uint32_t fact_batch;                /* records in one FACTS push */
+    uint32_t fact_window;               /* FACTS pushes without an answer, a segment */
 };
 
 void master_config_default(struct master_config *config);

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Least recently used first, by bytes, a segment at a time. Guarded extents stand in no list. Those
- * that a probe leased stand in a list of their own, ordered by the end of the lease; they are left
+ * By bytes, a segment at a time, in the order of the policy. Guarded extents stand in no order.
+ * Those that a probe leased stand in a list of their own, by the end of the lease; they are left
  * alone as long as they are at most half of the segment.
  */
 #include "master/state.h"
 
-static struct master_extent *first_of(const struct base_list *list, bool back)
+static struct master_extent *first_probed(const struct master_segment *segment)
 {
-    if (base_list_empty(list))
-        return NULL;
-    return BASE_CONTAINER(back ? list->prev : list->next, struct master_extent, order);
+    struct base_list *node = base_list_first(&segment->probed);
+    return node == NULL ? NULL : BASE_CONTAINER(node, struct master_extent, order);
 }
 
 void master_probe(struct master_core *core, struct master_extent *extent)
 {
-    if (extent->list == IN_LRU && master_extent_readable(extent))
+    if (extent->list == IN_ORDER && master_extent_readable(extent))
         master_extent_probed(extent, core->now + master_ms(core->config.lease_ttl_ms));
 }
 
@@ -23,7 +22,7 @@ void master_probe(struct master_core *core, struct master_extent *extent)
 static void return_probed(struct master_core *core, struct master_segment *segment, uint32_t budget)
 {
     struct master_extent *extent;
-    while (budget-- > 0 && (extent = first_of(&segment->probed, false)) != NULL &&
+    while (budget-- > 0 && (extent = first_probed(segment)) != NULL &&
            extent->probe_until <= core->now)
         master_extent_use(extent);
 }
@@ -31,12 +30,12 @@ static void return_probed(struct master_core *core, struct master_segment *segme
 static struct master_extent *victim(struct master_core *core, struct master_segment *segment)
 {
     return_probed(core, segment, 4);
-    struct master_extent *extent = first_of(&segment->lru, true);
+    struct master_extent *extent = segment->policy->victim(segment->order);
     if (extent != NULL)
         return extent;
     if (segment->probed_bytes <= segment->size / 2)
         return NULL;
-    extent = first_of(&segment->probed, false);
+    extent = first_probed(segment);
     if (extent != NULL)
         core->stats.doomed++;
     return extent;

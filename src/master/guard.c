@@ -188,8 +188,10 @@ static enum yolk_status exist_one(struct master_core *core, void *self,
 void master_exist(struct master_core *core, const struct wire_keys_request *msg)
 {
     struct wire_keys keys;
-    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_EXIST, &keys) != NULL)
-        master_keys_answer(core, WIRE_EXIST, &keys, exist_one, NULL);
+    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_EXIST, &keys) == NULL)
+        return;
+    master_keys_answer(core, WIRE_EXIST, &keys, exist_one, NULL);
+    master_keys_looked_up(core, &msg->request, msg->keys, WIRE_EXIST);
 }
 
 static void count_miss(struct master_core *core, const struct master_object *object, uint64_t hash)
@@ -280,6 +282,7 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
                                          .results = wire_view_buf(&core->list[0]),
                                          .replicas = wire_view_buf(&core->list[1])};
     master_reply(core, WIRE_GET_START_REPLY, &reply);
+    master_keys_looked_up(core, &msg->request, msg->keys, WIRE_GET_START);
 }
 
 void master_renew(struct master_core *core, const struct wire_renew *msg)

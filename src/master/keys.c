@@ -52,3 +52,19 @@ void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_key
     reply.results = wire_view_buf(&core->list[0]);
     master_reply(core, kind + 1, &reply);
 }
+
+void master_keys_looked_up(struct master_core *core, const struct wire_request *request,
+                           struct wire_view list, uint16_t kind)
+{
+    struct wire_keys keys;
+    struct wire_view key;
+    if (core->looked_up == NULL || wire_keys_open(list, core->config.max_keys, &keys) != YOLK_OK)
+        return;
+    /* Found anew: a put may have evicted what an earlier key of the same request found. */
+    struct master_lookup lookup = {
+        .kind = kind, .session = request->session, .objects = core->looked_up};
+    while (wire_keys_next(&keys, &key))
+        core->looked_up[lookup.count++] =
+            master_object_find(core, key, base_hash64(key.data, key.size));
+    core->config.policy->looked_up(&lookup);
+}

@@ -74,6 +74,8 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
     master_index_remove(core->index, &object->entry);
     while (object->extent_count > 0)
         master_extent_drop(core, object->extents[object->extent_count - 1]);
+    if (core->config.policy->removed != NULL)
+        core->config.policy->removed(object);
     free(object);
 }
 
@@ -190,18 +192,23 @@ static void leave_order(struct master_extent *extent)
 {
     if (extent->list == IN_PROBED)
         extent->segment->probed_bytes -= master_extent_size(extent);
-    base_list_remove(&extent->order);
+    if (extent->list == IN_ORDER)
+        extent->segment->policy->withdrawn(extent->segment->order, extent);
+    else
+        base_list_remove(&extent->order);
     extent->list = IN_NO_LIST;
 }
 
-/* Recently used. Guarded extents stand in no list at all: eviction then never meets them. */
+/* Guarded extents stand in no list at all: eviction then never meets them. */
 void master_extent_use(struct master_extent *extent)
 {
     leave_order(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
-    base_list_push_front(&extent->segment->lru, &extent->order);
-    extent->list = IN_LRU;
+    const struct master_policy *policy = extent->segment->policy;
+    (extent->inserted ? policy->touched : policy->inserted)(extent->segment->order, extent);
+    extent->inserted = true;
+    extent->list = IN_ORDER;
 }
 
 void master_extent_probed(struct master_extent *extent, uint64_t until)

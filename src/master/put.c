@@ -271,6 +271,7 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
                                          .replicas = wire_view_buf(&core->list[1]),
                                          .tickets = wire_view_buf(&core->list[2])};
     master_reply(core, WIRE_PUT_START_REPLY, &reply);
+    master_keys_looked_up(core, &msg->request, msg->keys, WIRE_PUT_START);
 }
 
 static enum yolk_status commit(struct master_core *core, struct master_put *put)

@@ -36,11 +36,15 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     struct master_segment *segment = base_calloc(1, sizeof *segment);
     if (segment == NULL)
         return NULL;
-    if (base_extents_create(size, &segment->alloc) != YOLK_OK) {
+    segment->order = base_calloc(1, core->config.policy->order_size);
+    if (segment->order == NULL || base_extents_create(size, &segment->alloc) != YOLK_OK) {
+        free(segment->order);
         free(segment);
         return NULL;
     }
     segment->size = size;
+    segment->policy = core->config.policy;
+    segment->policy->order_init(segment->order);
     segment->slot = slot;
     segment->prior_id = prior_id;
     segment->dirty_head = &core->dirty;
@@ -48,7 +52,6 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     segment->state = SEGMENT_LOST;
     segment->lost_at = core->now;
     base_list_init(&segment->dirty_link);
-    base_list_init(&segment->lru);
     base_list_init(&segment->probed);
     base_list_init(&segment->queue);
     base_list_init(&segment->freed);
@@ -81,6 +84,7 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
     free(segment->waits);
     free(segment->endpoints);
     free(segment->name);
+    free(segment->order);
     free(segment);
 }
 

@@ -15,6 +15,7 @@
 #include "base/extents.h"
 #include "master/core.h"
 #include "master/index.h"
+#include "master/policy.h"
 #include "wire/msg.h"
 
 #define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
@@ -32,7 +33,7 @@ enum master_extent_fact {
     FACT_FREED_QUEUED,
     FACT_FREED_SENT
 };
-enum master_extent_list { IN_NO_LIST, IN_LRU, IN_PROBED };
+enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED };
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
@@ -41,13 +42,14 @@ struct master_object {
     uint64_t lease_until;   /* nominal lease */
     struct master_put *put; /* NULL once committed */
     struct master_extent *extents[MASTER_MAX_REPLICAS];
+    struct master_note note; /* the policy's */
     uint8_t extent_count;
     uint8_t key[];
 };
 _Static_assert(sizeof(struct master_object) <= 128, "an object's record is to stay compact");
 
 struct master_extent {
-    struct base_list order; /* the segment's lru or probed list */
+    struct base_list order; /* the policy's, or in the segment's probed list */
     struct base_list fact;  /* the segment's queue, or its freed ones without an answer */
     struct master_segment *segment;
     struct master_object *object; /* NULL: nobody can find it any more (DEAD) */
@@ -60,6 +62,7 @@ struct master_extent {
     uint32_t refs;  /* guards and pins */
     uint32_t epoch; /* the segment's when it was placed or confirmed */
     uint8_t state, fact_state, list;
+    bool inserted;   /* the policy has had it */
     bool awaits_ack; /* counted in the segment's ack_bytes */
 };
 
@@ -167,7 +170,8 @@ struct master_segment {
     char *endpoints;
     char *name;
     struct base_extents *alloc;
-    struct base_list lru;    /* front: most recently used */
+    const struct master_policy *policy;
+    void *order;             /* the policy's, over the replicas that may go */
     struct base_list probed; /* front: lease ends first */
     uint64_t probed_bytes;
     uint64_t live_bytes, open_bytes, dead_bytes;
@@ -245,6 +249,7 @@ struct master_core {
     uint32_t dead_foreign_count;
     uint64_t *ghosts;
     struct master_collected *collected; /* one piece of a walk */
+    struct master_object **looked_up;   /* by one request; NULL when the policy does not care */
     struct base_buf out, list[3];
     struct master_stats stats; /* counters; the gauges are computed */
     uint64_t connection;       /* of the running request */
@@ -292,6 +297,7 @@ void master_extent_unref(struct master_core *core, struct master_extent *extent)
 void master_extent_writer_done(struct master_core *core, struct master_extent *extent);
 /* DEAD and nothing holds it: free space now. */
 void master_extent_settle(struct master_core *core, struct master_extent *extent);
+/* From now on it may go, unless somebody reads it; it counts as just used. */
 void master_extent_use(struct master_extent *extent);
 enum { GHOST_NONE, GHOST_EVICTED, GHOST_EXPIRED };
 void master_ghost_set(struct master_core *core, uint64_t hash, int reason);
@@ -334,6 +340,9 @@ void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_key
                         enum yolk_status (*one)(struct master_core *core, void *self,
                                                 const struct master_key *key),
                         void *self);
+/* Tells the policy, once the request has been performed. */
+void master_keys_looked_up(struct master_core *core, const struct wire_request *request,
+                           struct wire_view list, uint16_t kind);
 
 /* session.c */
 struct master_session *master_session_find(const struct master_core *core, uint64_t id);

@@ -19,6 +19,8 @@
 
 #define UNUSED __attribute__((unused))
 
+enum { KIT_KEYS = 8 /* in one message */ };
+
 struct kit_frame {
     uint64_t connection, request_id;
     uint16_t kind;
@@ -161,25 +163,34 @@ UNUSED static void kit_ack(struct kit *kit)
     kit->push_count = 0;
 }
 
-UNUSED static void kit_keys(struct base_buf *out, const char *key)
+/* The keys of a message, in order: words with a space between. */
+UNUSED static uint32_t kit_keys(struct base_buf *out, const char *keys)
 {
-    struct wire_view view = wire_view_text(key);
+    struct wire_view views[KIT_KEYS];
+    uint32_t count = 0;
+    for (const char *end = keys; end != NULL; keys = end + 1) {
+        end = strchr(keys, ' ');
+        assert_true(count < KIT_KEYS);
+        views[count++] = wire_view_of(keys, end != NULL ? (size_t)(end - keys) : strlen(keys));
+    }
     base_buf_init(out, MAX_FRAME_BODY);
-    assert_int_equal(wire_keys_build(out, &view, 1), YOLK_OK);
+    assert_int_equal(wire_keys_build(out, views, count), YOLK_OK);
+    return count;
 }
 
-/* Messages of one key; each returns the key's own status. */
+/* Messages of a key, or of some; each returns the first key's own status. */
 UNUSED static struct wire_result kit_put(struct kit *kit, uint64_t connection, uint64_t session,
                                          uint64_t op, const char *key, uint64_t size,
                                          struct wire_replica *at)
 {
     struct base_buf keys;
-    uint8_t packed[8];
-    wire_set_u64(packed, size);
-    kit_keys(&keys, key);
+    uint8_t packed[KIT_KEYS][8];
+    uint32_t count = kit_keys(&keys, key);
+    for (uint32_t i = 0; i < count; i++)
+        wire_set_u64(packed[i], size);
     struct wire_put_start msg = {.request = {.session = session, .op = op},
                                  .keys = wire_view_buf(&keys),
-                                 .sizes = wire_view_of(packed, 8),
+                                 .sizes = wire_view_of(packed, count * sizeof packed[0]),
                                  .replica_num = 1};
     struct wire_put_start_reply reply;
     kit_call(kit, connection, WIRE_PUT_START, &msg, &reply);
@@ -196,7 +207,7 @@ UNUSED static int kit_keys_call(struct kit *kit, uint64_t connection, uint64_t s
                                 uint16_t kind, const char *key)
 {
     struct base_buf keys;
-    kit_keys(&keys, key);
+    (void)kit_keys(&keys, key);
     struct wire_keys_request msg = {.request = {.session = session, .op = op},
                                     .keys = wire_view_buf(&keys)};
     struct wire_remove remove = {.request = msg.request, .keys = msg.keys};
@@ -211,7 +222,7 @@ UNUSED static int kit_force_remove(struct kit *kit, uint64_t connection, uint64_
                                    const char *key)
 {
     struct base_buf keys;
-    kit_keys(&keys, key);
+    (void)kit_keys(&keys, key);
     struct wire_remove msg = {
         .request = {.session = session}, .keys = wire_view_buf(&keys), .force = 1};
     struct wire_results_reply reply;
@@ -224,7 +235,7 @@ UNUSED static int kit_get(struct kit *kit, uint64_t connection, uint64_t session
                           const char *key, uint32_t flags, struct wire_replica *at)
 {
     struct base_buf keys;
-    kit_keys(&keys, key);
+    (void)kit_keys(&keys, key);
     struct wire_get_start msg = {
         .request = {.session = session, .op = op}, .keys = wire_view_buf(&keys), .flags = flags};
     struct wire_get_start_reply reply;
