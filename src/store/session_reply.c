@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the master answers to a session. */
+#include "store/session_state.h"
+
+#include <string.h>
+
+static void open_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
+                       size_t size)
+{
+    struct wire_session_open_reply reply;
+    if (wire_decode(WIRE_SESSION_OPEN_REPLY, body, size, &reply) != YOLK_OK) {
+        store_session_refuse(session, now_ns, YOLK_ERR_PROTOCOL,
+                             wire_view_text("malformed answer"));
+        return;
+    }
+    if (reply.status != YOLK_OK || reply.session == 0) {
+        store_session_refuse(session, now_ns, reply.status, reply.text);
+        return;
+    }
+    session->session = reply.session;
+    memcpy(session->instance, session->peer_instance, 16);
+    session->has_instance = 1;
+    session->lease_ttl_ms = reply.lease_ttl_ms;
+    if (reply.heartbeat_ms != 0)
+        session->heartbeat_interval_ns = reply.heartbeat_ms * NS_PER_MS;
+    if (session->options.segment_size != 0 && !session->wants_unmount)
+        store_session_send_mount(session, now_ns);
+    else
+        store_session_stands(session, now_ns);
+}
+
+static void mount_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
+                        size_t size)
+{
+    struct wire_segment_mount_reply reply;
+    if (wire_decode(WIRE_SEGMENT_MOUNT_REPLY, body, size, &reply) != YOLK_OK) {
+        store_session_refuse(session, now_ns, YOLK_ERR_PROTOCOL,
+                             wire_view_text("malformed answer"));
+        return;
+    }
+    if (reply.status != YOLK_OK || reply.segment == 0) {
+        store_session_refuse(session, now_ns, reply.status, reply.text);
+        return;
+    }
+    struct store_session_output *output = store_session_queue(session, STORE_SESSION_MOUNTED);
+    if (output == NULL) { /* the driver must hear of it: mounted again later, and told then */
+        store_session_idle(session, now_ns);
+        return;
+    }
+    output->segment = reply.segment;
+    store_holds_finish(session->options.holds, session->mount_op);
+    session->mount_op = 0;
+    memcpy(session->mount_instance, session->instance, 16);
+    session->segment = reply.segment;
+    store_mirror_mounted(session->options.mirror);
+    session->offer_from = 0;
+    if (store_mirror_count(session->options.mirror) > 0)
+        store_session_send_offer(session, now_ns);
+    else
+        store_session_stands(session, now_ns);
+}
+
+/* Removes what the master did not take: its space may be given to others from now on. */
+static void drop_rejected(struct store_session *session, struct wire_view rejected)
+{
+    uint64_t cursor = session->offer_from;
+    uint32_t index = 0;
+    uint32_t at = 0;
+    uint32_t count = wire_u32s_count(rejected);
+    struct store_mirror_entry entry;
+
+    while (at < count && cursor < session->offer_cursor &&
+           store_mirror_next(session->options.mirror, &cursor, &entry)) {
+        int hit = 0;
+        for (uint32_t i = 0; i < count && !hit; i++)
+            hit = wire_u32s_at(rejected, i) == index;
+        if (hit) {
+            store_mirror_free(session->options.mirror, entry.offset);
+            at++;
+        }
+        index++;
+    }
+}
+
+static void offer_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
+                        size_t size)
+{
+    struct wire_mirror_offer_reply reply;
+    if (wire_decode(WIRE_MIRROR_OFFER_REPLY, body, size, &reply) != YOLK_OK) {
+        store_session_refuse(session, now_ns, YOLK_ERR_PROTOCOL,
+                             wire_view_text("malformed answer"));
+        return;
+    }
+    if (reply.status != YOLK_OK) {
+        store_session_refuse(session, now_ns, reply.status, reply.text);
+        return;
+    }
+    drop_rejected(session, reply.rejected);
+    session->offer_from = session->offer_cursor;
+    if (session->offer_last)
+        store_session_stands(session, now_ns);
+    else
+        store_session_send_offer(session, now_ns);
+}
+
+void store_session_heartbeat_reply(struct store_session *session, uint64_t now_ns,
+                                   const uint8_t *body, size_t size)
+{
+    struct wire_status_reply reply;
+    int resuming = session->state == STATE_RESUMING;
+    session->heartbeat_id = 0;
+    if (resuming)
+        session->awaited = 0;
+    if (wire_decode(WIRE_HEARTBEAT_REPLY, body, size, &reply) != YOLK_OK) {
+        store_session_idle(session, now_ns);
+    } else if (reply.status == YOLK_OK) {
+        store_holds_acknowledge(session->options.holds, &session->heartbeat_stamp);
+        if (resuming)
+            store_session_stands(session, now_ns);
+    } else if (store_status_is_session(reply.status)) {
+        store_session_expire(session, now_ns);
+    } else {
+        store_session_refuse(session, now_ns, reply.status, reply.text);
+    }
+}
+
+void store_session_awaited_reply(struct store_session *session, uint64_t now_ns, uint16_t message,
+                                 const uint8_t *body, size_t size)
+{
+    session->awaited = 0;
+    if (message == WIRE_ERROR) {
+        struct wire_status_reply reply;
+        if (wire_decode(WIRE_ERROR, body, size, &reply) == YOLK_OK)
+            store_session_refuse(session, now_ns, reply.status, reply.text);
+        else
+            store_session_idle(session, now_ns);
+    } else if (session->state == STATE_OPENING && message == WIRE_SESSION_OPEN_REPLY) {
+        open_reply(session, now_ns, body, size);
+    } else if (session->state == STATE_MOUNTING && message == WIRE_SEGMENT_MOUNT_REPLY) {
+        mount_reply(session, now_ns, body, size);
+    } else if (session->state == STATE_OFFERING && message == WIRE_MIRROR_OFFER_REPLY) {
+        offer_reply(session, now_ns, body, size);
+    } else {
+        store_session_idle(session, now_ns);
+    }
+}
+
+void store_session_unmount_reply(struct store_session *session, uint16_t message,
+                                 const uint8_t *body, size_t size)
+{
+    struct wire_status_reply reply;
+    struct store_session_output *output = store_session_queue(session, STORE_SESSION_UNMOUNTED);
+    int status = wire_decode(message, body, size, &reply) == YOLK_OK ? reply.status
+                                                                     : (int32_t)YOLK_ERR_PROTOCOL;
+    session->unmount_id = 0;
+    session->wants_unmount = 0;
+    if (status == YOLK_OK || status == YOLK_ERR_NOT_FOUND || status == YOLK_ERR_STALE) {
+        session->segment = 0;
+        session->options.segment_size = 0; /* not mounted again by a later session */
+        store_mirror_clear(session->options.mirror);
+    }
+    if (output != NULL)
+        output->status = status;
+}

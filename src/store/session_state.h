@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The session machine, shared by its files: session.c (states, output, time), session_send.c (what
+ * it says), session_reply.c (what is answered), session_push.c (what the master says unasked). */
+#ifndef YOLK_STORE_SESSION_STATE_H
+#define YOLK_STORE_SESSION_STATE_H
+
+#include "store/message.h"
+#include "store/session.h"
+
+enum session_state {
+    STATE_IDLE = 0,   /* → CONNECTING when the back-off is over */
+    STATE_CONNECTING, /* → RESUMING, OPENING, IDLE */
+    STATE_RESUMING, /* HEARTBEAT of the old session is unanswered → OPEN, MOUNTING, EXPIRED, IDLE */
+    STATE_EXPIRED,  /* the driver makes the old session's writers quiet → OPENING, IDLE */
+    STATE_OPENING,  /* SESSION_OPEN unanswered or to be sent → MOUNTING, OPEN, IDLE */
+    STATE_MOUNTING, /* SEGMENT_MOUNT → OFFERING, IDLE */
+    STATE_OFFERING, /* MIRROR_OFFERs → OPEN, IDLE */
+    STATE_OPEN,     /* → IDLE, EXPIRED, CLOSED */
+    STATE_CLOSED,
+};
+
+/* An event or frame waiting to be given out. */
+struct session_pending {
+    struct store_session_output output;
+    uint8_t *body; /* owned */
+    struct session_pending *next;
+};
+
+struct store_session {
+    struct store_session_options options;
+    struct store_message message;
+    enum session_state state;
+    struct session_pending *first;
+    struct session_pending *last;
+    struct session_pending *given; /* its body is lent to the caller until the next call */
+
+    uint64_t backoff_ns;
+    uint64_t renew_ns; /* not before this is the session begun anew because it is of no use */
+    uint64_t retry_ns; /* IDLE: when to connect; OPENING …: when to send again */
+    uint64_t random;
+
+    uint64_t session;     /* 0: none */
+    uint64_t segment;     /* 0: not mounted */
+    uint64_t generation;  /* of the client id: greater for each session begun, the same when one is
+                           * opened again (after a lost answer, or at another master) */
+    uint64_t mount_op;    /* names the mount, so that a repeated one is known as such; 0: none */
+    uint8_t instance[16]; /* of the master the session is known to */
+    int has_instance;
+    uint8_t peer_instance[16];  /* of the master at the other end of the link */
+    uint8_t mount_instance[16]; /* of the master the segment was last mounted at */
+    int linked;
+    int standing; /* the session was OPEN, mount and all: a new link only has to resume it */
+
+    uint64_t next_request;
+    uint64_t awaited; /* request id of the step in flight, 0: none */
+    uint64_t awaited_until_ns;
+    uint64_t heartbeat_id; /* unanswered heartbeat, 0: none */
+    uint64_t heartbeat_until_ns;
+    uint64_t heartbeat_ns; /* when the next one is due */
+    struct store_stamp heartbeat_stamp;
+    uint64_t unmount_id;
+    uint64_t close_id;
+    uint64_t heartbeat_interval_ns;
+    uint64_t lease_ttl_ms;
+    uint64_t offer_cursor; /* of the offer in flight: where the next one begins */
+    uint64_t offer_from;
+    int offer_last;
+    int restarted;
+    int wants_unmount;
+    int wants_close;
+    uint64_t grace_ms;
+
+    int refusal;
+    char refusal_text[256];
+};
+
+/* ---- session.c ---- */
+
+/* The output to be filled in; NULL without memory. */
+struct store_session_output *store_session_queue(struct store_session *session,
+                                                 enum store_session_output_kind kind);
+/* Queues message->body; 0 without memory, which acts as a lost frame. */
+int store_session_queue_send(struct store_session *session, uint16_t message, uint64_t request_id);
+/* Lets the link go and tries again after the back-off. */
+void store_session_idle(struct store_session *session, uint64_t now_ns);
+/* Everything is done that makes a session usable. */
+void store_session_stands(struct store_session *session, uint64_t now_ns);
+/* The session is over; another one begins once its writers are quiet. */
+void store_session_expire(struct store_session *session, uint64_t now_ns);
+/* The master said no: why is kept for the driver. */
+void store_session_refuse(struct store_session *session, uint64_t now_ns, int status,
+                          struct wire_view text);
+
+/* ---- session_send.c ---- */
+
+/* Fills in *request and empties the message's buffers. */
+void store_session_request(struct store_session *session, struct wire_request *request,
+                           struct store_stamp *stamp);
+void store_session_await(struct store_session *session, uint64_t now_ns, uint64_t id);
+void store_session_send_heartbeat(struct store_session *session, uint64_t now_ns);
+void store_session_send_open(struct store_session *session, uint64_t now_ns);
+void store_session_send_mount(struct store_session *session, uint64_t now_ns);
+void store_session_send_offer(struct store_session *session, uint64_t now_ns);
+/* What the driver of a session asked for, once the session stands. */
+void store_session_send_wishes(struct store_session *session);
+
+/* ---- session_reply.c ---- */
+
+/* To the step in flight. */
+void store_session_awaited_reply(struct store_session *session, uint64_t now_ns, uint16_t message,
+                                 const uint8_t *body, size_t size);
+void store_session_heartbeat_reply(struct store_session *session, uint64_t now_ns,
+                                   const uint8_t *body, size_t size);
+void store_session_unmount_reply(struct store_session *session, uint16_t message,
+                                 const uint8_t *body, size_t size);
+
+/* ---- session_push.c ---- */
+
+/* 1: it was one of these messages. */
+int store_session_push(struct store_session *session, uint64_t now_ns, uint16_t message,
+                       const uint8_t *body, size_t size);
+
+#endif
