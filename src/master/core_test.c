@@ -5,19 +5,10 @@
  * it knows what each client may still read or write and what the owners' mirrors hold. Nothing may
  * be given out twice.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
-#include "master/core.h"
-#include "wire/msg.h"
+#include "master/test_kit.h"
 
 enum {
     CLIENTS = 5,
@@ -377,9 +368,7 @@ static void input(uint64_t connection, uint16_t kind, uint64_t id, const uint8_t
 
 static void answer(uint64_t connection, uint16_t kind, const void *msg)
 {
-    struct base_buf out;
-    base_buf_init(&out, 1 << 20);
-    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    struct base_buf out = kit_encode(kind, msg);
     input(connection, kind, 0, out.data, out.size);
     base_buf_free(&out);
 }
@@ -483,9 +472,7 @@ static void deliver(const struct message *m)
 
 static void send_message(int client, uint16_t kind, const void *msg, uint64_t op)
 {
-    struct base_buf out;
-    base_buf_init(&out, 1 << 20);
-    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    struct base_buf out = kit_encode(kind, msg);
     struct message *m = &w.old[w.old_count++ % OLD];
     free(m->body);
     *m = (struct message){.kind = kind,
@@ -724,15 +711,6 @@ static void act(int n)
     }
 }
 
-static void check(void)
-{
-    struct master_stats counted;
-    const char *broken = master_core_check(w.core);
-    if (broken != NULL)
-        fail_msg("%s", broken);
-    assert_int_equal(master_core_recount(w.core, &counted), 0);
-}
-
 static void restart(uint64_t seed)
 {
     master_core_destroy(w.core);
@@ -791,7 +769,7 @@ static void settle(void)
     assert_int_equal(stats.zombies, 0);
     assert_int_equal(stats.guards, 0);
     assert_int_equal(stats.segments_open, OWNERS);
-    check();
+    kit_check(w.core);
 }
 
 static void run(uint64_t seed, int steps, bool restarts)
@@ -830,7 +808,7 @@ static void run(uint64_t seed, int steps, bool restarts)
         if (restarts && rnd(4000) == 0)
             restart(seed * 1000 + (uint64_t)i);
         if (i % 16 == 0)
-            check();
+            kit_check(w.core);
     }
     settle();
     assert_true(w.commits > 0 && w.gets > 0);

@@ -7,29 +7,8 @@ static uint64_t owner, reader;
 
 static int start(void **state)
 {
-    (void)state;
-    kit_init(&kit, NULL);
-    owner = kit_open(&kit, 1, 1);
-    reader = kit_open(&kit, 2, 1);
-    (void)kit_mount(&kit, 1, owner, 4096);
-    kit_ack(&kit);
+    (void)kit_start(state, &kit, NULL, 4096, &owner, &reader);
     return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    kit_free(&kit);
-    return 0;
-}
-
-static void pass(uint64_t ms)
-{
-    for (; ms > 0; ms -= ms < 1000 ? ms : 1000) {
-        kit_tick(&kit, ms < 1000 ? ms : 1000);
-        assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
-        assert_int_equal(kit_beat(&kit, 2, reader, 0), YOLK_OK);
-    }
 }
 
 static void guarded_space_is_not_reused(void **state)
@@ -62,7 +41,7 @@ static void a_guard_ends_by_time_a_pin_does_not(void **state)
     assert_int_equal(kit_get(&kit, 2, reader, 1, "a", 0, NULL), YOLK_OK);
     assert_int_equal(kit_get(&kit, 2, reader, 2, "a", WIRE_GET_PIN, NULL), YOLK_OK);
     assert_int_equal(kit_stats(&kit).guards, 2);
-    pass(9000);
+    kit_pass(&kit, 9000, owner, reader);
     struct wire_renew renew = {.request = {.session = reader}};
     struct wire_renew_reply reply;
     uint8_t ops[8];
@@ -70,9 +49,9 @@ static void a_guard_ends_by_time_a_pin_does_not(void **state)
     renew.ops = wire_view_of(ops, 8);
     kit_call(&kit, 2, WIRE_RENEW, &renew, &reply);
     assert_int_equal(reply.status, YOLK_OK);
-    pass(9000);
+    kit_pass(&kit, 9000, owner, reader);
     assert_int_equal(kit_stats(&kit).guards, 2);
-    pass(2000);
+    kit_pass(&kit, 2000, owner, reader);
     assert_int_equal(kit_stats(&kit).guards, 1);
     kit_call(&kit, 2, WIRE_RENEW, &renew, &reply);
     assert_int_equal(reply.status, YOLK_ERR_LEASE_EXPIRED);
@@ -133,21 +112,23 @@ static void a_probe_does_not_extend_a_lease_in_force(void **state)
     (void)state;
     kit_store(&kit, 1, owner, "a", 64);
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_EXIST, "a"), YOLK_OK);
-    pass(6000);
+    kit_pass(&kit, 6000, owner, reader);
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_EXIST, "a"), YOLK_OK);
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "a"), YOLK_ERR_HAS_LEASE);
-    pass(4000);
+    kit_pass(&kit, 4000, owner, reader);
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "a"), YOLK_OK);
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "a"), YOLK_ERR_NOT_FOUND);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(guarded_space_is_not_reused),         TEST(nor_before_the_owner_knows),
-        TEST(a_guard_ends_by_time_a_pin_does_not), TEST(eviction_takes_the_oldest_and_skips_guards),
-        TEST(probes_protect_half_at_most),         TEST(a_probe_does_not_extend_a_lease_in_force),
+        KIT_TEST(guarded_space_is_not_reused),
+        KIT_TEST(nor_before_the_owner_knows),
+        KIT_TEST(a_guard_ends_by_time_a_pin_does_not),
+        KIT_TEST(eviction_takes_the_oldest_and_skips_guards),
+        KIT_TEST(probes_protect_half_at_most),
+        KIT_TEST(a_probe_does_not_extend_a_lease_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,19 +9,8 @@ static uint64_t owner;
 
 static int start(void **state)
 {
-    (void)state;
     struct master_config config = {.step = 16, .max_jobs = 1};
-    kit_init(&kit, &config);
-    owner = kit_open(&kit, 1, 1);
-    (void)kit_mount(&kit, 1, owner, 1 << 20);
-    kit_ack(&kit);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    kit_free(&kit);
+    (void)kit_start(state, &kit, &config, 1 << 20, &owner, NULL);
     return 0;
 }
 
@@ -194,10 +183,12 @@ static void facts_rebuild_the_index(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(list_gives_each_key_once),        TEST(remove_all_goes_in_steps), TEST(stat_recounts),
-        TEST(malformed_frames_change_nothing), TEST(facts_rebuild_the_index),
+        KIT_TEST(list_gives_each_key_once),
+        KIT_TEST(remove_all_goes_in_steps),
+        KIT_TEST(stat_recounts),
+        KIT_TEST(malformed_frames_change_nothing),
+        KIT_TEST(facts_rebuild_the_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,21 +96,9 @@ static const struct master_policy newest_first = {
 
 static int start(void **state)
 {
-    (void)state;
     struct master_config config = {.policy = &newest_first, .max_pending_bytes = 4096};
     memset(&seen, 0, sizeof seen);
-    kit_init(&kit, &config);
-    owner = kit_open(&kit, 1, 1);
-    reader = kit_open(&kit, 2, 1);
-    (void)kit_mount(&kit, 1, owner, 4096);
-    kit_ack(&kit);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    kit_free(&kit);
+    (void)kit_start(state, &kit, &config, 4096, &owner, &reader);
     return 0;
 }
 
@@ -217,11 +205,10 @@ static void evicted_by_its_own_batch(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(each_batch_is_told_in_order),  TEST(what_it_names_goes),
-        TEST(what_may_not_go_is_withdrawn), TEST(notes_stay_with_the_object),
-        TEST(evicted_by_its_own_batch),
+        KIT_TEST(each_batch_is_told_in_order),  KIT_TEST(what_it_names_goes),
+        KIT_TEST(what_may_not_go_is_withdrawn), KIT_TEST(notes_stay_with_the_object),
+        KIT_TEST(evicted_by_its_own_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

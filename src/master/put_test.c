@@ -6,19 +6,7 @@ static uint64_t owner, writer, segment;
 
 static int start(void **state)
 {
-    (void)state;
-    kit_init(&kit, NULL);
-    owner = kit_open(&kit, 1, 1);
-    writer = kit_open(&kit, 2, 1);
-    segment = kit_mount(&kit, 1, owner, 4096);
-    kit_ack(&kit);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    kit_free(&kit);
+    segment = kit_start(state, &kit, NULL, 4096, &owner, &writer);
     return 0;
 }
 
@@ -70,11 +58,7 @@ static void a_timeout_frees_the_key_but_not_the_space(void **state)
     struct wire_replica first, second;
     struct wire_put_expired msg;
     assert_int_equal(kit_put(&kit, 2, writer, 7, "a", 100, &first).status, YOLK_OK);
-    for (int i = 0; i < 31; i++) {
-        kit_tick(&kit, 1000);
-        assert_int_equal(kit_beat(&kit, 2, writer, 0), YOLK_OK);
-        assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
-    }
+    kit_pass(&kit, 31000, owner, writer);
     assert_int_equal(kit_stats(&kit).put_timeouts, 1);
     const struct kit_frame *push = kit_pushed(&kit, WIRE_PUT_EXPIRED);
     assert_non_null(push);
@@ -176,17 +160,16 @@ static void a_failed_put_goes_elsewhere(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(appears_at_its_end_only),
-        TEST(a_repeated_start_gets_the_same_place),
-        TEST(empty_values_need_no_space),
-        TEST(a_timeout_frees_the_key_but_not_the_space),
-        TEST(the_floor_ends_what_is_below),
-        TEST(one_writer_may_not_hold_everything),
-        TEST(what_fits_nowhere_is_refused_at_once),
-        TEST(without_a_segment_one_may_come),
-        TEST(a_failed_put_goes_elsewhere),
+        KIT_TEST(appears_at_its_end_only),
+        KIT_TEST(a_repeated_start_gets_the_same_place),
+        KIT_TEST(empty_values_need_no_space),
+        KIT_TEST(a_timeout_frees_the_key_but_not_the_space),
+        KIT_TEST(the_floor_ends_what_is_below),
+        KIT_TEST(one_writer_may_not_hold_everything),
+        KIT_TEST(what_fits_nowhere_is_refused_at_once),
+        KIT_TEST(without_a_segment_one_may_come),
+        KIT_TEST(a_failed_put_goes_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,32 +7,8 @@ static uint64_t owner, other, segment;
 
 static int start(void **state)
 {
-    (void)state;
-    kit_init(&kit, NULL);
-    owner = kit_open(&kit, 1, 1);
-    other = kit_open(&kit, 2, 1);
-    segment = kit_mount(&kit, 1, owner, 4096);
-    kit_ack(&kit);
+    segment = kit_start(state, &kit, NULL, 4096, &owner, &other);
     return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    kit_free(&kit);
-    return 0;
-}
-
-/* Time in which only the sessions named are heard of. */
-static void pass(uint64_t ms, bool owner_beats, bool other_beats)
-{
-    for (; ms > 0; ms -= ms < 500 ? ms : 500) {
-        kit_tick(&kit, ms < 500 ? ms : 500);
-        if (owner_beats)
-            assert_int_equal(kit_beat(&kit, 1, owner, 0), YOLK_OK);
-        if (other_beats)
-            assert_int_equal(kit_beat(&kit, 2, other, 0), YOLK_OK);
-    }
 }
 
 static void refuse_unknown_sessions(void **state)
@@ -50,7 +26,7 @@ static void a_silent_writer_is_fenced_first(void **state)
     (void)state;
     struct wire_fence fence;
     assert_int_equal(kit_put(&kit, 2, other, 1, "a", 4096, NULL).status, YOLK_OK);
-    pass(11000, true, false);
+    kit_pass(&kit, 11000, owner, 0);
     assert_int_equal(kit_stats(&kit).zombies, 1);
     const struct kit_frame *push = kit_pushed(&kit, WIRE_FENCE);
     assert_non_null(push);
@@ -73,7 +49,7 @@ static void an_own_stall_is_nobodys_silence(void **state)
     kit_tick(&kit, 0);
     assert_int_equal(kit_stats(&kit).sessions, 2);
     assert_int_equal(kit_stats(&kit).stalls, 1);
-    pass(10500, true, false);
+    kit_pass(&kit, 10500, owner, 0);
     assert_int_equal(kit_stats(&kit).sessions, 1);
 }
 
@@ -133,7 +109,7 @@ static void a_lost_segment_gets_back_what_is_remembered(void **state)
                          YOLK_OK);
     }
     kit_ack(&kit);
-    pass(10500, false, true);
+    kit_pass(&kit, 10500, 0, other);
     kit.push_count = 0;
     assert_int_equal(kit_stats(&kit).segments_lost, 1);
     assert_int_equal(kit_get(&kit, 2, other, 9, "a", 0, NULL), YOLK_ERR_NOT_FOUND);
@@ -203,9 +179,9 @@ static void a_new_master_fences_those_that_stay_away(void **state)
     owner = kit_open(&kit, 1, 2);
     uint64_t id = remount(owner, old_instance, other);
     last_offer(owner, id);
-    pass(9000, true, false);
+    kit_pass(&kit, 9000, owner, 0);
     assert_null(kit_pushed(&kit, WIRE_FENCE));
-    pass(2000, true, false);
+    kit_pass(&kit, 2000, owner, 0);
     assert_non_null(kit_pushed(&kit, WIRE_FENCE));
     assert_int_equal(kit_stats(&kit).segments_open, 0);
     struct wire_fence fence = {id, other};
@@ -239,28 +215,27 @@ static void facts_are_repeated_until_answered(void **state)
     assert_int_equal(kit_keys_call(&kit, 2, other, 1, WIRE_PUT_END, "a"), YOLK_OK);
     struct kit_frame first = *kit_pushed(&kit, WIRE_FACTS);
     kit.push_count = 0;
-    pass(1500, true, true);
+    kit_pass(&kit, 1500, owner, other);
     const struct kit_frame *again = kit_pushed(&kit, WIRE_FACTS);
     assert_non_null(again);
     assert_int_equal(again->size, first.size);
     assert_memory_equal(again->body, first.body, first.size);
     kit_ack(&kit);
-    pass(1500, true, true);
+    kit_pass(&kit, 1500, owner, other);
     assert_null(kit_pushed(&kit, WIRE_FACTS));
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(refuse_unknown_sessions),
-        TEST(a_silent_writer_is_fenced_first),
-        TEST(an_own_stall_is_nobodys_silence),
-        TEST(a_lost_segment_gets_back_what_is_remembered),
-        TEST(a_new_master_waits_for_the_sessions_of_the_old),
-        TEST(a_new_master_fences_those_that_stay_away),
-        TEST(unmount_waits_for_guards),
-        TEST(facts_are_repeated_until_answered),
+        KIT_TEST(refuse_unknown_sessions),
+        KIT_TEST(a_silent_writer_is_fenced_first),
+        KIT_TEST(an_own_stall_is_nobodys_silence),
+        KIT_TEST(a_lost_segment_gets_back_what_is_remembered),
+        KIT_TEST(a_new_master_waits_for_the_sessions_of_the_old),
+        KIT_TEST(a_new_master_fences_those_that_stay_away),
+        KIT_TEST(unmount_waits_for_guards),
+        KIT_TEST(facts_are_repeated_until_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A core with a hand to feed it, for the tests of single rules: one answer at a time, pushes kept
- * apart. */
+ * apart. What does without a kit is for tests that have a world of their own. */
 #ifndef YOLK_MASTER_TEST_KIT_H
 #define YOLK_MASTER_TEST_KIT_H
 
@@ -67,20 +67,25 @@ UNUSED static void kit_init(struct kit *kit, const struct master_config *config)
     assert_int_equal(master_core_create(config, kit->now, 42, &kit->core), YOLK_OK);
 }
 
-UNUSED static void kit_check(struct kit *kit)
+UNUSED static void kit_check(const struct master_core *core)
 {
     struct master_stats counted;
-    const char *broken = master_core_check(kit->core);
+    const char *broken = master_core_check(core);
     if (broken != NULL)
         fail_msg("%s", broken);
-    assert_int_equal(master_core_recount(kit->core, &counted), 0);
+    assert_int_equal(master_core_recount(core, &counted), 0);
 }
 
-UNUSED static void kit_free(struct kit *kit)
+/* The teardown of each test whose setup ended with kit_start. */
+UNUSED static int kit_stop(void **state)
 {
-    kit_check(kit);
+    struct kit *kit = *state;
+    kit_check(kit->core);
     master_core_destroy(kit->core);
+    return 0;
 }
+
+#define KIT_TEST(name) cmocka_unit_test_setup_teardown(name, start, kit_stop)
 
 UNUSED static struct master_stats kit_stats(const struct kit *kit)
 {
@@ -89,13 +94,20 @@ UNUSED static struct master_stats kit_stats(const struct kit *kit)
     return stats;
 }
 
+/* The frame of a message; to be freed. */
+UNUSED static struct base_buf kit_encode(uint16_t kind, const void *msg)
+{
+    struct base_buf out;
+    base_buf_init(&out, MAX_FRAME_BODY);
+    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    return out;
+}
+
 static void kit_raw(struct kit *kit, uint64_t connection, uint16_t kind, uint64_t id,
                     const void *msg)
 {
     struct master_sink sink = {.self = kit, .send = kit_on_send};
-    struct base_buf out;
-    base_buf_init(&out, MAX_FRAME_BODY);
-    assert_int_equal(wire_encode(kind, msg, &out), YOLK_OK);
+    struct base_buf out = kit_encode(kind, msg);
     struct wire_header header = {kind, (uint32_t)out.size, id};
     assert_int_equal(master_core_input(kit->core, kit->now, connection, &header, out.data, &sink),
                      YOLK_OK);
@@ -168,10 +180,13 @@ UNUSED static uint32_t kit_keys(struct base_buf *out, const char *keys)
 {
     struct wire_view views[KIT_KEYS];
     uint32_t count = 0;
-    for (const char *end = keys; end != NULL; keys = end + 1) {
-        end = strchr(keys, ' ');
+    for (size_t at = 0;; at++) {
+        size_t size = strcspn(keys + at, " ");
         assert_true(count < KIT_KEYS);
-        views[count++] = wire_view_of(keys, end != NULL ? (size_t)(end - keys) : strlen(keys));
+        views[count++] = wire_view_of(keys + at, size);
+        at += size;
+        if (keys[at] == 0)
+            break;
     }
     base_buf_init(out, MAX_FRAME_BODY);
     assert_int_equal(wire_keys_build(out, views, count), YOLK_OK);
@@ -254,6 +269,34 @@ UNUSED static int kit_beat(struct kit *kit, uint64_t connection, uint64_t sessio
     struct wire_status_reply reply;
     kit_call(kit, connection, WIRE_HEARTBEAT, &msg, &reply);
     return reply.status;
+}
+
+/* A core with a session on connection 1 that has mounted a segment, and one on connection 2 if
+ * there is a place for it. Gives the segment. */
+UNUSED static uint64_t kit_start(void **state, struct kit *kit, const struct master_config *config,
+                                 uint64_t size, uint64_t *owner, uint64_t *other)
+{
+    *state = kit;
+    kit_init(kit, config);
+    *owner = kit_open(kit, 1, 1);
+    if (other != NULL)
+        *other = kit_open(kit, 2, 1);
+    uint64_t segment = kit_mount(kit, 1, *owner, size);
+    kit_ack(kit);
+    return segment;
+}
+
+/* Time in which only the sessions named are heard of; 0 is a silent one. */
+UNUSED static void kit_pass(struct kit *kit, uint64_t ms, uint64_t owner, uint64_t other)
+{
+    for (uint64_t step; ms > 0; ms -= step) {
+        step = ms < 500 ? ms : 500;
+        kit_tick(kit, step);
+        if (owner != 0)
+            assert_int_equal(kit_beat(kit, 1, owner, 0), YOLK_OK);
+        if (other != 0)
+            assert_int_equal(kit_beat(kit, 2, other, 0), YOLK_OK);
+    }
 }
 
 /* Stored, committed, and the owner knows. */
