@@ -91,10 +91,8 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
 
 static void cancel_slices(struct yolk_engine *engine, struct batch *batch, uint32_t index)
 {
-    for (uint32_t i = 0; i < batch->state.slice_count; i++) {
-        struct batch_slice *slice = &batch->state.slices[i];
-        if (slice->state != BATCH_SLICE_TAKEN || slice->task != index)
-            continue;
+    for (uint32_t i = batch->state.tasks[index].taken_head; i != BATCH_NONE;
+         i = batch->state.slices[i].next) {
         struct engine_channel *channel = &batch->channels[io_at(batch, i)->channel];
         engine->transports[channel->transport].ops.cancel(channel->channel,
                                                           batch_state_cookie(&batch->state, i));

@@ -75,6 +75,7 @@ static uint32_t new_task(struct batch_state *state, uint64_t cookie)
     struct batch_task *task = &state->tasks[index];
     memset(task, 0, sizeof(*task));
     task->ready_head = BATCH_NONE;
+    task->taken_head = BATCH_NONE;
     task->queue_next = BATCH_NONE;
     task->deadline_ns = BATCH_NEVER;
     task->drain_ns = BATCH_NEVER;
@@ -162,6 +163,34 @@ static void make_ready(struct batch_state *state, uint32_t index)
     enqueue(state, slice->task);
 }
 
+static void list_taken(struct batch_state *state, uint32_t index)
+{
+    struct batch_slice *slice = &state->slices[index];
+    struct batch_task *task = &state->tasks[slice->task];
+    slice->state = BATCH_SLICE_TAKEN;
+    slice->before = BATCH_NONE;
+    slice->next = task->taken_head;
+    if (slice->next != BATCH_NONE)
+        state->slices[slice->next].before = index;
+    task->taken_head = index;
+    task->taken++;
+    state->taken++;
+}
+
+static void unlist_taken(struct batch_state *state, uint32_t index)
+{
+    struct batch_slice *slice = &state->slices[index];
+    struct batch_task *task = &state->tasks[slice->task];
+    if (slice->before == BATCH_NONE)
+        task->taken_head = slice->next;
+    else
+        state->slices[slice->before].next = slice->next;
+    if (slice->next != BATCH_NONE)
+        state->slices[slice->next].before = slice->before;
+    task->taken--;
+    state->taken--;
+}
+
 static bool all_cut(const struct batch_task *task)
 {
     return task->size == 0 ? task->whole_cut : task->cut == task->size;
@@ -198,18 +227,14 @@ uint32_t batch_state_take(struct batch_state *state, uint32_t index, uint64_t sl
         task->cut += slice->size;
         task->whole_cut = true;
     }
-    state->slices[slot].state = BATCH_SLICE_TAKEN;
-    task->taken++;
-    state->taken++;
+    list_taken(state, slot);
     return slot;
 }
 
 void batch_state_untake(struct batch_state *state, uint32_t index)
 {
-    struct batch_slice *slice = &state->slices[index];
-    assert(slice->state == BATCH_SLICE_TAKEN);
-    state->tasks[slice->task].taken--;
-    state->taken--;
+    assert(state->slices[index].state == BATCH_SLICE_TAKEN);
+    unlist_taken(state, index);
     make_ready(state, index);
 }
 
@@ -316,8 +341,7 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
     uint32_t task_index = slice->task;
     struct batch_task *task = &state->tasks[task_index];
     *task_out = task_index;
-    task->taken--;
-    state->taken--;
+    unlist_taken(state, index);
     bool empty = slice->size == 0;
     if (status == YOLK_OK || task->failure == YOLK_OK)
         advance(task, slice, transferred);
@@ -375,28 +399,33 @@ bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t index,
 uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *stuck)
 {
     *stuck = false;
-    if (now_ns < state->next_due_ns)
-        return BATCH_NONE;
-    uint64_t next = BATCH_NEVER;
-    for (uint32_t i = 0; i < state->task_count; i++) {
+    if (state->expire_next == 0) {
+        if (now_ns < state->next_due_ns)
+            return BATCH_NONE;
+        state->next_due_ns = BATCH_NEVER; /* gathered anew, also by what is ended meanwhile */
+    }
+    for (uint32_t i = state->expire_next; i < state->task_count; i++) {
         struct batch_task *task = &state->tasks[i];
+        state->expire_looked++;
         if (task->terminal)
             continue;
         bool over = task->failure != YOLK_OK;
         uint64_t due = over ? task->drain_ns : task->deadline_ns;
         if (now_ns < due) {
-            next = due < next ? due : next;
+            if (due < state->next_due_ns)
+                state->next_due_ns = due;
             continue;
         }
+        state->expire_next = i + 1;
         if (over) {
             task->failure = YOLK_ERR_STUCK;
             become_terminal(state, task);
             *stuck = true;
-            return i;
+        } else {
+            (void)batch_state_end(state, now_ns, i, YOLK_ERR_TIMEOUT);
         }
-        (void)batch_state_end(state, now_ns, i, YOLK_ERR_TIMEOUT);
         return i;
     }
-    state->next_due_ns = next;
+    state->expire_next = 0;
     return BATCH_NONE;
 }

@@ -24,8 +24,9 @@ struct batch_slice {
     uint64_t size;
     uint32_t task;
     uint32_t generation;
-    uint32_t next;  /* in the free list or the task's list of ready slices */
-    uint32_t tried; /* bits of the routes that failed this slice */
+    uint32_t next;   /* in the free list, or the task's list of ready or of taken slices */
+    uint32_t before; /* in the task's list of taken slices */
+    uint32_t tried;  /* bits of the routes that failed this slice */
     enum batch_slice_state state;
     uint8_t attempts;      /* that failed */
     uint8_t route;         /* the present one, while taken */
@@ -41,6 +42,7 @@ struct batch_task {
     uint64_t drain_ns; /* once it fails or ends early: when it becomes STUCK */
     uint64_t cookie;
     uint32_t taken; /* slices out with a transport: the memory is quiet when 0 */
+    uint32_t taken_head;
     uint32_t ready_head;
     uint32_t queue_next;
     enum yolk_status failure; /* first one, or the more severe */
@@ -68,7 +70,9 @@ struct batch_state {
     uint32_t taken;       /* slices, of all tasks */
     uint64_t next_due_ns; /* no deadline or drain limit is earlier */
     uint64_t drain_limit_ns;
-    uint64_t unknown; /* completions ignored */
+    uint32_t expire_next;   /* the task that a begun round of expire looks at next; 0: none */
+    uint64_t expire_looked; /* tasks that expire looked at, in all: its cost */
+    uint64_t unknown;       /* completions ignored */
 };
 
 YOLK_MUST_USE enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity,
@@ -113,7 +117,8 @@ bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t task,
                      enum yolk_status status);
 
 /* The next task whose deadline passed (*stuck false: end it with TIMEOUT was done, cancel its
- * slices), or that became STUCK now (*stuck true). BATCH_NONE: no more; call until then. */
+ * slices), or that became STUCK now (*stuck true). BATCH_NONE: no more; call until then, so that
+ * one round looks at each task once. */
 uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *stuck);
 
 /* Whether another attempt can help, and whether the same route is worth a try. */

@@ -205,6 +205,50 @@ static void deadline_then_stuck(void **unused)
     batch_state_free(&state);
 }
 
+/* That all run out of time at once costs one look at each, not one at each for each. */
+static void mass_expiry_is_linear(void **unused)
+{
+    (void)unused;
+    enum { MANY = 1000 };
+    struct batch_state state = make_state(MANY);
+    bool stuck;
+    for (uint32_t i = 0; i < MANY; i++) {
+        (void)batch_state_add(&state, 100, i % 3 == 0 ? 200 : 50, i);
+        assert_int_not_equal(take(&state, i, 100), BATCH_NONE);
+    }
+    for (uint32_t i = 0; i < MANY; i++)
+        if (i % 3 != 0)
+            assert_int_equal(batch_state_expire(&state, 50, &stuck), i);
+    assert_int_equal(batch_state_expire(&state, 50, &stuck), BATCH_NONE);
+    assert_int_equal(state.expire_looked, MANY);
+    assert_int_equal(state.next_due_ns, 200);
+    assert_int_equal(batch_state_expire(&state, 199, &stuck), BATCH_NONE);
+    assert_int_equal(state.expire_looked, MANY); /* nothing is due: nothing is looked at */
+    for (uint32_t i = 0; i < MANY; i += 3)
+        assert_int_equal(batch_state_expire(&state, 200, &stuck), i);
+    assert_int_equal(batch_state_expire(&state, 200, &stuck), BATCH_NONE);
+    assert_int_equal(state.expire_looked, 2 * MANY);
+    assert_int_equal(state.next_due_ns, 50 + DRAIN);
+    batch_state_free(&state);
+}
+
+static void check_taken_lists(const struct batch_state *state)
+{
+    for (uint32_t i = 0; i < state->task_count; i++) {
+        uint32_t count = 0;
+        uint32_t before = BATCH_NONE;
+        for (uint32_t at = state->tasks[i].taken_head; at != BATCH_NONE;
+             at = state->slices[at].next) {
+            assert_int_equal(state->slices[at].state, BATCH_SLICE_TAKEN);
+            assert_int_equal(state->slices[at].task, i);
+            assert_int_equal(state->slices[at].before, before);
+            before = at;
+            assert_true(++count <= WINDOW);
+        }
+        assert_int_equal(count, state->tasks[i].taken);
+    }
+}
+
 /* Random histories: every task ends exactly once, with the books balanced. */
 static void random_history(uint64_t seed)
 {
@@ -252,6 +296,7 @@ static void random_history(uint64_t seed)
                              BATCH_UNKNOWN);
         }
         assert_int_equal(state.taken, out_count);
+        check_taken_lists(&state);
     }
     for (uint32_t i = 0; i < 16; i++) {
         const struct batch_task *task = &state.tasks[i];
@@ -278,7 +323,7 @@ int main(void)
         cmocka_unit_test(refused_by_transport),  cmocka_unit_test(short_then_rest),
         cmocka_unit_test(quiet_before_terminal), cmocka_unit_test(cancel_drains),
         cmocka_unit_test(cancel_too_late),       cmocka_unit_test(deadline_then_stuck),
-        cmocka_unit_test(random_histories),
+        cmocka_unit_test(mass_expiry_is_linear), cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests_name("engine.batch_state", tests, NULL, NULL);
 }
