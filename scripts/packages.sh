@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the other scripts. install_packages PACKAGE...: gets those that are missing, as root on Debian.
 BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libevent-dev libmsgpack-dev libjansson-dev
-libyaml-dev libxxhash-dev libsodium-dev libcmocka-dev"
+libyaml-dev libxxhash-dev libsodium-dev liburing-dev libcmocka-dev"
 TEST_PACKAGES="python3 clang clang-format-14"
 
 install_packages() {

@@ -11,6 +11,7 @@ struct conformance_fixture {
     /* Changes the options of an engine, for example the provider's port, so that a restarted one
      * has the same address; may be NULL. */
     void (*prepare)(struct yolk_transport_options *options, int is_provider);
+    int serves_files;   /* the world's memory is a file, mapped for the test to look at */
     int checks_tickets; /* the provider sees each write (not so where consumers map the memory) */
 };
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void world_init(struct world *w, const struct conformance_fixture *fixture)
 {
@@ -52,9 +54,8 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     return engine;
 }
 
-void world_open_provider(struct world *w)
+static void serve_memory(struct world *w)
 {
-    w->provider = make_engine(w, 1);
     assert_int_equal(yolk_engine_memory_alloc(w->provider, WORLD_SIZE, &w->memory), YOLK_OK);
     world_fill(w->memory.pointer, WORLD_SIZE, 1);
     struct yolk_serve_options serve = {.struct_size = sizeof(serve),
@@ -68,6 +69,36 @@ void world_open_provider(struct world *w)
     if (status != YOLK_OK)
         print_error("serve: %s\n", yolk_last_error());
     assert_int_equal(status, YOLK_OK);
+}
+
+/* The mapping and direct I/O see each other's bytes: the kernel keeps them coherent. */
+static void serve_file(struct world *w)
+{
+    char path[] = "/tmp/yolk-conformance-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, WORLD_SIZE), 0);
+    w->memory.size = WORLD_SIZE;
+    w->memory.pointer = mmap(NULL, WORLD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(w->memory.pointer, MAP_FAILED);
+    close(fd);
+    world_fill(w->memory.pointer, WORLD_SIZE, 1);
+    const struct yolk_serve_file_options serve = {
+        .struct_size = sizeof(serve), .path = path, .writable = 1, .segment = WORLD_SEGMENT};
+    enum yolk_status status = yolk_engine_serve_file(w->provider, &serve, &w->served);
+    if (status != YOLK_OK)
+        print_error("serve: %s\n", yolk_last_error());
+    assert_int_equal(status, YOLK_OK);
+    unlink(path);
+}
+
+void world_open_provider(struct world *w)
+{
+    w->provider = make_engine(w, 1);
+    if (w->fixture->serves_files)
+        serve_file(w);
+    else
+        serve_memory(w);
 }
 
 void world_open_consumer(struct world *w, const char *endpoints)
@@ -92,7 +123,10 @@ void world_close_provider(struct world *w)
     if (w->provider == NULL)
         return;
     yolk_engine_unserve(w->provider, w->served);
-    yolk_engine_memory_free(w->provider, &w->memory);
+    if (w->fixture->serves_files)
+        munmap(w->memory.pointer, WORLD_SIZE);
+    else
+        yolk_engine_memory_free(w->provider, &w->memory);
     assert_int_equal(yolk_engine_destroy(w->provider), YOLK_OK);
     w->provider = NULL;
     w->served = NULL;

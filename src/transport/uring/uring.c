@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io_uring for files that this process serves. Each channel has a ring to itself while it is open;
+ * rings are kept for the next one. All rings of the process stand in one list, because who ends
+ * serving a file must quiet the rings of every endpoint. */
+#include "transport/uring/uring.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#define LOG_ROOM "uring"
+#include "base/log.h"
+#include "transport/uring/ring.h"
+
+enum { RINGS_MAX = 64, DEPTH_DEFAULT = 64 };
+
+struct uring_endpoint {
+    uint32_t depth;
+    uint32_t ring_count; /* guarded as the list is */
+    _Atomic bool stopped;
+};
+
+struct uring_channel {
+    struct uring_endpoint *endpoint;
+    struct file_target *target;
+    struct ring *ring;
+};
+
+static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct base_list rings = {&rings, &rings};
+
+static uint32_t depth_of(const struct yolk_transport_options *options)
+{
+    uint32_t depth = options->queue_depth == 0 ? DEPTH_DEFAULT : options->queue_depth;
+    return depth > RING_DEPTH_MAX ? RING_DEPTH_MAX : depth;
+}
+
+static enum yolk_status uring_probe(const struct yolk_transport_options *options,
+                                    struct yolk_probe *out)
+{
+    static _Atomic bool told;
+    (void)options;
+    out->latency_ns = 50000;
+    out->bandwidth_bytes = UINT64_C(3) << 30;
+    struct ring *ring;
+    enum yolk_status status = ring_create(8, &ring);
+    if (status == YOLK_OK) {
+        ring_destroy(ring);
+        return YOLK_OK;
+    }
+    (void)snprintf(out->reason, sizeof(out->reason), "%s", yolk_last_error());
+    if (!atomic_exchange(&told, true))
+        log_warn("io_uring is not used here: %s; files are read and written by threads",
+                 out->reason);
+    return status;
+}
+
+static enum yolk_status uring_init(const struct yolk_transport_options *options, void **endpoint)
+{
+    struct uring_endpoint *made = base_calloc(1, sizeof(*made));
+    if (made == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an endpoint");
+    made->depth = depth_of(options);
+    *endpoint = made;
+    return YOLK_OK;
+}
+
+/* ---- rings ---- */
+static struct ring *find_idle(const struct uring_endpoint *endpoint)
+{
+    BASE_LIST_FOREACH(node, &rings)
+    {
+        struct ring *ring = BASE_CONTAINER(node, struct ring, node);
+        if (ring->endpoint == endpoint && !ring->taken)
+            return ring;
+    }
+    return NULL;
+}
+
+/* A failure makes the engine go by another transport: no waiting for channels that may be idle. */
+static enum yolk_status take_ring(struct uring_endpoint *endpoint, struct ring **out)
+{
+    enum yolk_status status = YOLK_OK;
+    pthread_mutex_lock(&rings_lock);
+    struct ring *ring = find_idle(endpoint);
+    if (ring == NULL && endpoint->ring_count == RINGS_MAX)
+        status = base_fail(YOLK_ERR_SYSTEM, 0, "all %d rings are in use", RINGS_MAX);
+    else if (ring == NULL)
+        status = ring_create(endpoint->depth, &ring);
+    if (status == YOLK_OK && base_list_empty(&ring->node)) {
+        ring->endpoint = endpoint;
+        endpoint->ring_count++;
+        base_list_push_back(&rings, &ring->node);
+    }
+    if (status == YOLK_OK)
+        ring->taken = true;
+    pthread_mutex_unlock(&rings_lock);
+    *out = ring;
+    return status;
+}
+
+static void drain_all(const struct uring_endpoint *endpoint, const struct file_served *served,
+                      enum yolk_status ending)
+{
+    pthread_mutex_lock(&rings_lock);
+    BASE_LIST_FOREACH(node, &rings)
+    {
+        struct ring *ring = BASE_CONTAINER(node, struct ring, node);
+        if (endpoint != NULL && ring->endpoint != endpoint)
+            continue;
+        mutex_lock(&ring->lock);
+        ring_drain(ring, served, ending);
+        mutex_unlock(&ring->lock);
+    }
+    pthread_mutex_unlock(&rings_lock);
+}
+
+static enum yolk_status uring_stop(void *endpoint)
+{
+    struct uring_endpoint *mine = endpoint;
+    atomic_store(&mine->stopped, true);
+    drain_all(mine, NULL, YOLK_ERR_CLOSED);
+    return YOLK_OK;
+}
+
+static void uring_fini(void *endpoint)
+{
+    struct uring_endpoint *mine = endpoint;
+    pthread_mutex_lock(&rings_lock);
+    for (struct ring *ring = find_idle(mine); ring != NULL; ring = find_idle(mine)) {
+        base_list_remove(&ring->node);
+        ring_destroy(ring);
+    }
+    pthread_mutex_unlock(&rings_lock);
+    free(mine);
+}
+
+static void uring_limits(void *endpoint, struct yolk_limits *out)
+{
+    out->slice_bytes_max = FILE_IO_MAX;
+    out->depth_max = ((struct uring_endpoint *)endpoint)->depth;
+    out->alignment = 1;
+}
+
+static enum yolk_status uring_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
+{
+    (void)endpoint, (void)pointer, (void)size;
+    *key = NULL;
+    return YOLK_OK;
+}
+
+static void uring_remove_buffer(void *endpoint, void *key)
+{
+    (void)endpoint, (void)key;
+}
+
+/* ---- provider ---- */
+static enum yolk_status uring_serve(void *endpoint, const struct yolk_serve *serve, void **served,
+                                    char *text, size_t text_size)
+{
+    (void)endpoint;
+    struct file_served *made;
+    enum yolk_status status = file_served_make(serve, &made, text, text_size);
+    if (status == YOLK_OK)
+        *served = made;
+    return status;
+}
+
+static void uring_set_segment_id(void *endpoint, void *served, uint64_t segment)
+{
+    /* Each access asks; there is nothing lasting to end. */
+    (void)endpoint, (void)served, (void)segment;
+}
+
+static enum yolk_status uring_fence_session(void *endpoint, void *served, uint64_t session)
+{
+    (void)endpoint;
+    return file_served_fence(served, session);
+}
+
+static void uring_unserve(void *endpoint, void *served)
+{
+    (void)endpoint;
+    struct file_served *mine = served;
+    file_served_hide(mine);
+    drain_all(NULL, mine, YOLK_ERR_PEER_DEAD);
+    while (atomic_load(&mine->accesses) > 0) /* asking just now, to be refused */
+        (void)sched_yield();
+    file_served_drop(mine);
+}
+
+/* ---- consumer ---- */
+static enum yolk_status uring_open_target(void *endpoint, const char *text, uint64_t segment,
+                                          uint64_t size, uint64_t session, void **target)
+{
+    (void)endpoint;
+    struct file_target *made;
+    enum yolk_status status = file_target_open(text, segment, size, session, &made);
+    if (status == YOLK_OK)
+        *target = made;
+    return status;
+}
+
+static void uring_close_target(void *endpoint, void *target)
+{
+    (void)endpoint;
+    file_target_close(target);
+}
+
+static enum yolk_status uring_channel_open(void *endpoint, void *target, void **channel)
+{
+    struct uring_endpoint *mine = endpoint;
+    if (atomic_load(&mine->stopped))
+        return YOLK_ERR_CLOSED;
+    struct uring_channel *made = base_calloc(1, sizeof(*made));
+    if (made == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a channel");
+    made->endpoint = mine;
+    made->target = target;
+    enum yolk_status status = take_ring(mine, &made->ring);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
+    mutex_lock(&made->ring->lock);
+    ring_use(made->ring, made->target->served);
+    mutex_unlock(&made->ring->lock);
+    *channel = made;
+    return YOLK_OK;
+}
+
+static enum yolk_submit uring_submit(void *channel, struct yolk_io *io)
+{
+    struct uring_channel *mine = channel;
+    io->transferred = 0;
+    io->status = YOLK_ERR_CLOSED;
+    if (atomic_load(&mine->endpoint->stopped))
+        return YOLK_SUBMIT_FAILED;
+    mutex_lock(&mine->ring->lock);
+    enum yolk_submit result = ring_submit(mine->ring, mine->target, io);
+    mutex_unlock(&mine->ring->lock);
+    return result;
+}
+
+static void uring_flush(void *channel)
+{
+    struct ring *ring = ((struct uring_channel *)channel)->ring;
+    mutex_lock(&ring->lock);
+    ring_flush(ring);
+    mutex_unlock(&ring->lock);
+}
+
+static uint32_t uring_poll(void *channel, struct yolk_completion *completions, uint32_t max)
+{
+    struct ring *ring = ((struct uring_channel *)channel)->ring;
+    mutex_lock(&ring->lock);
+    ring_reap(ring);
+    uint32_t n = ring_take_done(ring, completions, max);
+    mutex_unlock(&ring->lock);
+    return n;
+}
+
+static void uring_cancel(void *channel, uint64_t cookie)
+{
+    struct ring *ring = ((struct uring_channel *)channel)->ring;
+    mutex_lock(&ring->lock);
+    ring_cancel(ring, cookie);
+    mutex_unlock(&ring->lock);
+}
+
+static enum yolk_status uring_channel_close(void *channel)
+{
+    struct uring_channel *mine = channel;
+    mutex_lock(&mine->ring->lock);
+    bool busy = mine->ring->busy > 0;
+    mutex_unlock(&mine->ring->lock);
+    if (busy)
+        return YOLK_ERR_BUSY;
+    pthread_mutex_lock(&rings_lock);
+    mine->ring->taken = false;
+    pthread_mutex_unlock(&rings_lock);
+    free(mine);
+    return YOLK_OK;
+}
+
+static uint32_t uring_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
+{
+    struct ring *ring = ((struct uring_channel *)channel)->ring;
+    mutex_lock(&ring->lock);
+    /* The descriptor announces only what the kernel has. */
+    bool announced = ring_is_posted(ring);
+    mutex_unlock(&ring->lock);
+    if (!announced || max == 0)
+        return 0;
+    fds[0] = (struct pollfd){.fd = ring->uring.ring_fd, .events = POLLIN};
+    return 1;
+}
+
+const struct yolk_transport_ops *transport_uring_ops(void)
+{
+    static const struct yolk_transport_ops ops = {
+        .size = sizeof(ops),
+        .abi = YOLK_TRANSPORT_ABI,
+        .name = "uring",
+        .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_SAME_PROCESS |
+                YOLK_CAP_PEER_DEATH,
+        .probe = uring_probe,
+        .init = uring_init,
+        .stop = uring_stop,
+        .fini = uring_fini,
+        .limits = uring_limits,
+        .add_buffer = uring_add_buffer,
+        .remove_buffer = uring_remove_buffer,
+        .serve = uring_serve,
+        .set_segment_id = uring_set_segment_id,
+        .fence_session = uring_fence_session,
+        .unserve = uring_unserve,
+        .open_target = uring_open_target,
+        .close_target = uring_close_target,
+        .channel_open = uring_channel_open,
+        .submit = uring_submit,
+        .poll = uring_poll,
+        .cancel = uring_cancel,
+        .channel_close = uring_channel_close,
+        .wait_fds = uring_wait_fds,
+        .flush = uring_flush,
+    };
+    return &ops;
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "suite.h"
+#include "transport/uring/uring.h"
+
+int main(void)
+{
+    const struct conformance_fixture fixture = {.ops = transport_uring_ops(), .serves_files = 1};
+    return conformance_run(&fixture);
+}
