@@ -142,7 +142,7 @@ int base_config_init(struct base_config *config, unsigned commands)
     *config = (struct base_config){.commands = commands};
     for (int i = 0; i < SET_COUNT; i++) {
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
-        const char *text = base_setting_fallback(info, commands);
+        const char *text = base_setting_fallback(info);
         int status = parse_value(info, info->flag, text, 1, &config->values[i]);
         if (status != YOLK_OK)
             return status;
@@ -366,8 +366,7 @@ int base_config_check(const struct base_config *config)
 const char *base_config_string(const struct base_config *config, enum base_setting setting)
 {
     const char *text = config->values[setting].text;
-    return text != NULL ? text
-                        : base_setting_fallback(base_setting_info(setting), config->commands);
+    return text != NULL ? text : base_setting_fallback(base_setting_info(setting));
 }
 
 uint64_t base_config_u64(const struct base_config *config, enum base_setting setting)

@@ -129,8 +129,6 @@ struct base_setting_info {
     char letter;      /* short flag or 0 */
     enum base_config_type type;
     const char *fallback;          /* the default as text; NULL: the empty string */
-    unsigned other_commands;       /* these have another default ... */
-    const char *other_fallback;    /* ... this one */
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
     bool argument_only;            /* neither in the environment nor in a file */
     bool repeats;                  /* values add up, one a line */
@@ -146,8 +144,8 @@ struct base_setting_info {
 #define SETTING_VARIABLE_MAX 64
 
 const struct base_setting_info *base_setting_info(enum base_setting setting);
-/* The default in these commands. */
-const char *base_setting_fallback(const struct base_setting_info *info, unsigned commands);
+/* The default, never NULL. */
+const char *base_setting_fallback(const struct base_setting_info *info);
 /* The environment variable, written to `name`; "" if there is none. */
 const char *base_setting_variable(const struct base_setting_info *info,
                                   char name[SETTING_VARIABLE_MAX]);

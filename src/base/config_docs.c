@@ -31,7 +31,7 @@ int base_config_help(unsigned commands, struct base_buf *text)
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
         if ((info->commands & commands) == 0)
             continue;
-        const char *fallback = base_setting_fallback(info, commands);
+        const char *fallback = base_setting_fallback(info);
         char flag[96];
         char letter[8] = "";
         if (info->letter != 0)
@@ -84,14 +84,11 @@ static int quote_each(struct base_buf *text, const char *prefix, const char *nam
 static int markdown_row(const struct base_setting_info *info, struct base_buf *text)
 {
     static const char *const TYPES[] = {"text", "bool", "number", "size", "time", "ratio"};
-    char commands[128], other[128] = "", variable[SETTING_VARIABLE_MAX];
+    char commands[128], variable[SETTING_VARIABLE_MAX];
     list_commands(info->commands, commands, sizeof(commands));
-    list_commands(info->other_commands, other, sizeof(other));
     int status = base_buf_printf(text, "| `--%s` | %s | ", info->flag, TYPES[info->type]);
     if (status == YOLK_OK)
-        status = quote_each(text, "", base_setting_fallback(info, 0));
-    if (status == YOLK_OK && other[0] != '\0')
-        status = base_buf_printf(text, "(%s: `%s`) ", other, info->other_fallback);
+        status = quote_each(text, "", base_setting_fallback(info));
     if (status == YOLK_OK)
         status = base_buf_printf(text, "| ");
     if (status == YOLK_OK)

@@ -166,7 +166,6 @@ static void environment_and_file_of_a_replay(void **state)
     char *wrong[] = {"YOLK_NODES=65", NULL};
     struct base_config config;
     assert_int_equal(base_config_init(&config, COMMAND_REPLAY), YOLK_OK);
-    assert_int_equal(base_config_u64(&config, SET_PUT_WAIT), 10000);
     assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
     assert_int_equal(base_config_file_pair(&config, "block-size", "16KiB", "r.yaml:1"), YOLK_OK);
     assert_int_equal(base_config_file_pair(&config, "dram", "1GiB", "r.yaml:2"), YOLK_OK);

@@ -255,11 +255,9 @@ static const struct base_setting_info SETTINGS[SET_COUNT] = {
     {.id = SET_PUT_WAIT,
      .flag = "put-wait",
      .type = CONFIG_DURATION,
-     .fallback = "1s",
-     .other_commands = COMMAND_REPLAY,
-     .other_fallback = "10s",
+     .fallback = "10s",
      .maximum = HOURS,
-     .commands = STORES,
+     .commands = COMMAND_CLIENT | COMMAND_REPLAY,
      .value_name = "TIME",
      .doc = "How long a put waits for space before it fails."},
     {.id = SET_TIMEOUT,
@@ -491,10 +489,8 @@ const struct base_setting_info *base_setting_info(enum base_setting setting)
     return &SETTINGS[setting];
 }
 
-const char *base_setting_fallback(const struct base_setting_info *info, unsigned commands)
+const char *base_setting_fallback(const struct base_setting_info *info)
 {
-    if ((info->other_commands & commands) != 0)
-        return info->other_fallback;
     return info->fallback != NULL ? info->fallback : "";
 }
 
