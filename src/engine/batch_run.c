@@ -247,14 +247,17 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
     uint64_t now_ns = engine_now(engine);
     enum yolk_status failed = YOLK_OK;
     for (;;) {
-        struct route_query query = {task->segment, task->opcode,
-                                    task->registration != NULL ? task->registration->accepted
-                                                               : UINT32_MAX,
-                                    avoid, task->hint};
+        struct route_query query = {
+            task->segment,
+            task->opcode,
+            task->registration != NULL ? task->registration->accepted : UINT32_MAX,
+            avoid,
+            task->hint,
+            false};
         uint8_t transport;
         enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, &transport);
         if (status != YOLK_OK)
-            return failed != YOLK_OK ? failed : status;
+            return failed != YOLK_OK && status != YOLK_ERR_AGAIN ? failed : status;
         status = open_channel(engine, batch, task->segment, transport, out);
         if (status == YOLK_OK) {
             task->channel = *out;

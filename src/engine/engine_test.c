@@ -13,16 +13,38 @@
 
 #include "engine/internal.h"
 #include "platform/clock.h"
+#include "platform/thread.h"
 #include "transport/fault/fault.h"
 #include "transport/loop/loop.h"
 
 enum { SIZE = 1 << 16 };
+
+/* A transport whose open_target takes as long as a test likes. */
+static struct {
+    struct mutex mutex;
+    struct condition changed;
+    bool entered, leave;
+    enum yolk_status (*inner)(void *, const char *, uint64_t, uint64_t, uint64_t, void **);
+} slow;
+
+static enum yolk_status slow_open_target(void *endpoint, const char *text, uint64_t segment,
+                                         uint64_t size, uint64_t session, void **target)
+{
+    mutex_lock(&slow.mutex);
+    slow.entered = true;
+    condition_broadcast(&slow.changed);
+    while (!slow.leave)
+        condition_wait(&slow.changed, &slow.mutex);
+    mutex_unlock(&slow.mutex);
+    return slow.inner(endpoint, text, segment, size, session, target);
+}
 
 /* One engine that serves to itself by two transports: `first` can be broken, `second` is sound. */
 struct pair {
     struct fault_control control;
     struct fault_options faults;
     struct yolk_transport_ops first;
+    bool slow; /* first takes as long to open a target as the test likes */
     struct yolk_transport_ops second;
     struct clock_sim clock;
     struct yolk_engine *engine;
@@ -38,6 +60,10 @@ static struct pair *pair_open(struct pair *p)
     p->faults.control = &p->control;
     transport_fault_make(&p->faults, &p->first);
     p->first.name = "first";
+    if (p->slow) {
+        slow.inner = p->first.open_target;
+        p->first.open_target = slow_open_target;
+    }
     p->second = *transport_loop_ops();
     p->second.name = "second";
     clock_sim_init(&p->clock, 1000);
@@ -272,12 +298,89 @@ static void handles_and_limits(void **state)
     pair_close(p);
 }
 
+struct opener {
+    struct pair *p;
+    uint64_t batch;
+};
+
+static void open_and_read(void *arg)
+{
+    struct opener *o = arg;
+    struct yolk_request request = {
+        .opcode = YOLK_READ, .local = o->p->local, .segment = o->p->segment, .size = SIZE};
+    enum yolk_status verdict;
+    (void)!yolk_engine_batch_submit(o->p->engine, o->batch, &request, 1, &verdict, NULL);
+}
+
+/* While one thread reaches a target for the first time, another one's request keeps its deadline,
+ * and neither is sent over a worse route. */
+static void opening_blocks_nobody_else(void **state)
+{
+    (void)state;
+    struct pair *p = calloc(1, sizeof(*p));
+    struct thread thread = {0};
+    struct opener opener = {p, 0};
+    struct yolk_task_status status;
+    uint64_t batch;
+    enum yolk_status verdict;
+    mutex_init(&slow.mutex);
+    condition_init(&slow.changed);
+    p->slow = true;
+    pair_open(p);
+    assert_int_equal(yolk_engine_batch_create(p->engine, 1, &opener.batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_create(p->engine, 2, &batch), YOLK_OK);
+    assert_int_equal(thread_start(&thread, "opener", open_and_read, &opener), YOLK_OK);
+    mutex_lock(&slow.mutex);
+    while (!slow.entered)
+        condition_wait(&slow.changed, &slow.mutex);
+    mutex_unlock(&slow.mutex);
+
+    struct yolk_request requests[] = {
+        {.opcode = YOLK_READ, .local = p->local, .segment = p->segment, .size = SIZE},
+        {.opcode = YOLK_READ, .local = p->local, .segment = p->segment, .size = SIZE}};
+    requests[0].deadline_ns = clock_sim_clock(&p->clock).now_ns(&p->clock) + 1000;
+    assert_int_equal(yolk_engine_batch_submit(p->engine, batch, requests, 1, &verdict, NULL),
+                     YOLK_OK);
+    assert_int_equal(yolk_engine_batch_poll(p->engine, batch, 0, &status), YOLK_OK);
+    assert_false(status.terminal);
+    clock_sim_advance(&p->clock, 1000);
+    assert_int_equal(yolk_engine_batch_poll(p->engine, batch, 0, &status), YOLK_OK);
+    assert_true(status.terminal);
+    assert_int_equal(status.status, YOLK_ERR_TIMEOUT);
+    assert_int_equal(yolk_engine_batch_submit(p->engine, batch, requests + 1, 1, &verdict, NULL),
+                     YOLK_OK);
+    char *text;
+    assert_int_equal(yolk_engine_describe_route(p->engine, requests + 1, &text), YOLK_OK);
+    assert_non_null(strstr(text, "first: no: it is just being reached for the first time"));
+    free(text);
+
+    mutex_lock(&slow.mutex);
+    slow.leave = true;
+    condition_broadcast(&slow.changed);
+    mutex_unlock(&slow.mutex);
+    thread_join(&thread);
+    assert_int_equal(yolk_engine_batch_wait(p->engine, opener.batch, 0), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_wait(p->engine, batch, 0), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_poll(p->engine, batch, 1, &status), YOLK_OK);
+    assert_int_equal(status.status, YOLK_OK);
+    assert_string_equal(status.transport, "first");
+    assert_int_equal(yolk_engine_batch_free(p->engine, opener.batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_free(p->engine, batch), YOLK_OK);
+    pair_close(p);
+    condition_destroy(&slow.changed);
+    mutex_destroy(&slow.mutex);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_and_hint),         cmocka_unit_test(fails_over_and_comes_back),
-        cmocka_unit_test(retries_where_it_helps), cmocka_unit_test(refusals_name_each_transport),
-        cmocka_unit_test(tables_are_checked),     cmocka_unit_test(handles_and_limits),
+        cmocka_unit_test(order_and_hint),
+        cmocka_unit_test(fails_over_and_comes_back),
+        cmocka_unit_test(retries_where_it_helps),
+        cmocka_unit_test(refusals_name_each_transport),
+        cmocka_unit_test(tables_are_checked),
+        cmocka_unit_test(handles_and_limits),
+        cmocka_unit_test(opening_blocks_nobody_else),
     };
     return cmocka_run_group_tests_name("engine.engine", tests, NULL, NULL);
 }

@@ -63,8 +63,10 @@ void registry_clear(struct yolk_engine *engine);
 
 /* -- segments.c -- */
 struct route {
-    pthread_mutex_t lock; /* also held while the target is opened: others wait for the result */
-    char *text;           /* endpoint text, NULL: the segment has none for this transport */
+    pthread_mutex_t lock;  /* not held while the target is opened, which may block */
+    pthread_cond_t opened; /* `opening` went down */
+    bool opening;
+    char *text; /* endpoint text, NULL: the segment has none for this transport */
     void *target;
     enum yolk_status unfit; /* not OK: this target can never be reached by this transport */
     struct breaker breaker;
@@ -106,9 +108,11 @@ struct route_query {
     uint32_t accepted; /* transports that know the local memory */
     uint32_t tried;    /* not to be taken again */
     uint8_t hint;      /* ENGINE_NO_TRANSPORT: none */
+    bool wait;         /* for another thread that opens the target just now */
 };
-/* The first transport in order that can run it now, its target open. Otherwise the status that
- * tells most. reasons may be NULL; else a line for each transport. */
+/* The first transport in order that can run it now, its target open. AGAIN: another thread is just
+ * opening it. Otherwise the status that tells most. reasons may be NULL; else a line for each
+ * transport. */
 YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  const struct route_query *query, uint64_t now_ns,
                                                  struct base_buf *reasons, uint8_t *transport);

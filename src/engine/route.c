@@ -29,19 +29,25 @@ static bool is_lasting(enum yolk_status status)
            status == YOLK_ERR_INVALID;
 }
 
-/* The route's lock is held. */
+/* The route's lock is held, but not while the transport works. */
 static enum yolk_status open_route(struct yolk_engine *engine, struct segment *segment,
                                    uint8_t index, uint64_t now_ns)
 {
     struct route *route = &segment->routes[index];
     struct transport *transport = &engine->transports[index];
+    void *target = NULL;
+    route->opening = true;
+    pthread_mutex_unlock(&route->lock);
     base_error_clear();
-    enum yolk_status status =
-        transport->ops.open_target(transport->endpoint, route->text, segment->id, segment->size,
-                                   segment->session, &route->target);
-    if (status == YOLK_OK)
+    enum yolk_status status = transport->ops.open_target(
+        transport->endpoint, route->text, segment->id, segment->size, segment->session, &target);
+    pthread_mutex_lock(&route->lock);
+    route->opening = false;
+    pthread_cond_broadcast(&route->opened);
+    if (status == YOLK_OK) {
+        route->target = target;
         return YOLK_OK;
-    route->target = NULL;
+    }
     const char *why = yolk_last_error();
     snprintf(route->reason, sizeof(route->reason), "%.240s",
              why[0] != '\0' ? why : yolk_strerror(status));
@@ -85,8 +91,13 @@ static enum yolk_status look_at(struct yolk_engine *engine, const struct route_q
     }
     enum yolk_status status = YOLK_OK;
     pthread_mutex_lock(&route->lock);
+    while (query->wait && route->opening)
+        pthread_cond_wait(&route->opened, &route->lock); /* as long as open_target may block */
     if (route->unfit != YOLK_OK) {
         status = route->unfit;
+    } else if (open && route->opening) {
+        status = YOLK_ERR_AGAIN;
+        *why = "it is just being reached for the first time";
     } else if (open ? !breaker_allows(&route->breaker, &engine->breaker_rule, now_ns)
                     : breaker_is_open(&route->breaker, now_ns)) {
         status = route->breaker.last;
@@ -136,6 +147,9 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
                                    : open            ? "runs it"
                                                      : "would come next",
                                    status != YOLK_OK ? ": " : "", why);
+        /* A worse route for the moment that this takes would be no gain. */
+        if (status == YOLK_ERR_AGAIN && reasons == NULL)
+            return status;
         if (status == YOLK_OK && open) {
             *transport = index;
             if (reasons == NULL)
@@ -186,8 +200,9 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
         if (registration != NULL)
             registry_release(registration);
     }
-    struct route_query query = {segment, request->opcode, accepted, 0,
-                                engine_transport_by_name(engine, request->hint)};
+    struct route_query query = {
+        segment, request->opcode, accepted, 0, engine_transport_by_name(engine, request->hint),
+        false};
     struct base_buf reasons;
     base_buf_init(&reasons, 8192);
     uint8_t transport;

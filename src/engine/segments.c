@@ -41,6 +41,7 @@ static void segment_destroy(struct segment *segment)
         struct route *route = &segment->routes[i];
         if (route->target != NULL)
             engine->transports[i].ops.close_target(engine->transports[i].endpoint, route->target);
+        pthread_cond_destroy(&route->opened);
         pthread_mutex_destroy(&route->lock);
         free(route->text);
     }
@@ -105,8 +106,10 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
     segment->id = descriptor->id;
     segment->size = descriptor->size;
     segment->session = session;
-    for (uint32_t i = 0; i < engine->transport_count; i++)
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
         pthread_mutex_init(&segment->routes[i].lock, NULL);
+        pthread_cond_init(&segment->routes[i].opened, NULL);
+    }
     enum yolk_status status = parse_endpoints(engine, segment, descriptor->endpoints);
     if (status == YOLK_OK)
         status = take_slot(&engine->segments, segment, out);
@@ -197,7 +200,8 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
     enum yolk_status status = YOLK_ERR_UNSUPPORTED;
     uint32_t tried = ~mappable;
     for (;;) {
-        struct route_query query = {segment, YOLK_READ, UINT32_MAX, tried, ENGINE_NO_TRANSPORT};
+        struct route_query query = {segment, YOLK_READ,           UINT32_MAX,
+                                    tried,   ENGINE_NO_TRANSPORT, true};
         uint8_t index = ENGINE_NO_TRANSPORT;
         enum yolk_status picked =
             engine_route_pick(engine, &query, engine_now(engine), NULL, &index);

@@ -30,14 +30,16 @@ struct store_segments {
     struct yolk_engine *engine;
     struct store_client *client;
     struct store_holds *holds;
-    struct mutex lock; /* protects the list; held over no I/O but a first map */
+    const char *transport;
+    struct mutex lock; /* protects the list; held over no I/O */
     struct entry *entries;
     uint64_t own; /* memory */
     uint64_t own_disk;
 };
 
 int store_segments_create(struct yolk_engine *engine, struct store_client *client,
-                          struct store_holds *holds, struct store_segments **out)
+                          struct store_holds *holds, const char *transport,
+                          struct store_segments **out)
 {
     struct store_segments *segments = calloc(1, sizeof(*segments));
     if (segments == NULL)
@@ -45,6 +47,7 @@ int store_segments_create(struct yolk_engine *engine, struct store_client *clien
     segments->engine = engine;
     segments->client = client;
     segments->holds = holds;
+    segments->transport = transport;
     mutex_init(&segments->lock);
     *out = segments;
     return YOLK_OK;
@@ -79,6 +82,24 @@ static struct entry *find(struct store_segments *segments, uint64_t id, uint64_t
     return NULL;
 }
 
+void store_endpoints_allowed(char *endpoints, const char *transport)
+{
+    size_t size = strlen(transport);
+    if (strcmp(transport, "auto") == 0)
+        return;
+    for (char *at = endpoints; at[0] != '\0';) {
+        char *end = strchr(at, ';');
+        if (strncmp(at, transport, size) == 0 && at[size] == '=') {
+            size_t length = end == NULL ? strlen(at) : (size_t)(end - at);
+            memmove(endpoints, at, length);
+            endpoints[length] = '\0';
+            return;
+        }
+        at = end == NULL ? at + strlen(at) : end + 1;
+    }
+    endpoints[0] = '\0';
+}
+
 /* Asks the master where the segment is and opens it. */
 static int open_segment(struct store_segments *segments, uint64_t id, uint64_t session,
                         uint64_t deadline_ns, uint64_t *handle)
@@ -110,6 +131,8 @@ static int open_segment(struct store_segments *segments, uint64_t id, uint64_t s
     if (status == YOLK_OK) {
         char endpoints[MAX_ENDPOINTS + 1];
         wire_view_copy_text(info.endpoints, endpoints, sizeof(endpoints));
+        if (info.medium == WIRE_MEDIUM_MEMORY)
+            store_endpoints_allowed(endpoints, segments->transport);
         struct yolk_segment_descriptor descriptor = {
             .id = id,
             .generation = info.generation,
@@ -162,21 +185,31 @@ int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t se
 int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t session,
                        uint64_t deadline_ns, const void **base, uint64_t *size)
 {
-    uint64_t handle;
+    uint64_t handle, map_size = 0;
+    const void *mapped = NULL;
     int status = store_segments_get(segments, id, session, deadline_ns, &handle);
+    mutex_lock(&segments->lock);
+    struct entry *entry = status == YOLK_OK ? find(segments, id, session) : NULL;
+    if (entry != NULL && entry->handle == handle) {
+        mapped = entry->base;
+        map_size = entry->map_size;
+    }
+    mutex_unlock(&segments->lock);
+    /* Not under the lock, for it may have to connect. Whoever asks again is given the same. */
+    if (status == YOLK_OK && mapped == NULL)
+        status = yolk_engine_segment_map(segments->engine, handle, &mapped, &map_size);
     if (status != YOLK_OK)
         return status;
     mutex_lock(&segments->lock);
-    struct entry *entry = find(segments, id, session);
-    if (entry == NULL)
-        status = YOLK_ERR_STALE;
-    else if (entry->base == NULL)
-        status = yolk_engine_segment_map(segments->engine, entry->handle, &entry->base,
-                                         &entry->map_size);
-    if (status == YOLK_OK) {
+    entry = find(segments, id, session);
+    if (entry == NULL || entry->handle != handle) {
+        status = YOLK_ERR_STALE; /* dropped meanwhile, and the mapping with it */
+    } else {
+        entry->base = mapped;
+        entry->map_size = map_size;
         entry->maps++;
-        *base = entry->base;
-        *size = entry->map_size;
+        *base = mapped;
+        *size = map_size;
     }
     mutex_unlock(&segments->lock);
     return status;
