@@ -123,7 +123,7 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     assert(outcome != BATCH_UNKNOWN);
     struct engine_task *task = &batch->tasks[index];
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
-    if (status <= YOLK_ERR_LINK)
+    if (engine_blames_route(status))
         channel->broken = true;
     if (task->opcode == YOLK_READ)
         ENGINE_COUNT(engine, bytes_read, transferred);

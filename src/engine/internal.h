@@ -116,6 +116,8 @@ struct route_query {
 YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  const struct route_query *query, uint64_t now_ns,
                                                  struct base_buf *reasons, uint8_t *transport);
+/* Does it say something of the route, beyond this one io? IO is of the medium behind it. */
+bool engine_blames_route(enum yolk_status status);
 void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
                          enum yolk_status status, uint64_t now_ns);
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);

@@ -163,11 +163,16 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
     return base_fail(result, 0, "no transport reaches the segment");
 }
 
+bool engine_blames_route(enum yolk_status status)
+{
+    return status <= YOLK_ERR_LINK && status != YOLK_ERR_IO;
+}
+
 void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
                          enum yolk_status status, uint64_t now_ns)
 {
     struct route *route = &segment->routes[transport];
-    bool failed = status <= YOLK_ERR_LINK;
+    bool failed = engine_blames_route(status);
     if (!failed && !atomic_load_explicit(&route->troubled, memory_order_relaxed))
         return;
     if (!failed && status != YOLK_OK)

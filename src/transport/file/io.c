@@ -8,7 +8,8 @@
 #include "base/error.h"
 
 static struct {
-    _Atomic uint64_t reads, writes, bytes_direct, bytes_bounced, bytes_cached, depth_max, retried;
+    _Atomic uint64_t reads, writes, bytes_direct, bytes_bounced, bytes_cached, depth_max, retried,
+        steps;
 } counts;
 
 static void count(_Atomic uint64_t *what, uint64_t by)
@@ -32,8 +33,14 @@ void file_transport_stats(struct file_transport_stats *out)
         .bytes_bounced = atomic_load(&counts.bytes_bounced),
         .bytes_cached = atomic_load(&counts.bytes_cached),
         .depth_max = atomic_load(&counts.depth_max),
+        .steps = atomic_load(&counts.steps),
         .retried = atomic_load(&counts.retried),
     };
+}
+
+void file_transport_stats_reset_depth(void)
+{
+    atomic_store(&counts.depth_max, 0);
 }
 
 /* ---- the plan ---- */
@@ -262,6 +269,7 @@ bool file_io_step(struct file_io *io, struct file_io_step *out)
             add_part(out, tail_block(io), io->unit, &skip);
     }
     out->offset += io->done;
+    count(&counts.steps, 1);
     return true;
 }
 
@@ -330,13 +338,14 @@ static enum yolk_status status_of(int errnum)
 
 static void step_failed(struct file_io *io, int errnum)
 {
-    count(&counts.retried, 1);
-    if (errnum == EINTR || errnum == EAGAIN || errnum == ECANCELED)
-        return;
-    if (errnum == EINVAL && io->unit > 1 && !io->rebuffered) {
+    bool refused = errnum == EINVAL && io->unit > 1 && !io->rebuffered;
+    if (refused) {
         io->rebuffered = true; /* others of its kind may have found out first */
         if (file_direct(io->served->file))
             file_direct_refuse(io->served->file, EINVAL);
+    }
+    if (refused || errnum == EINTR || errnum == EAGAIN || errnum == ECANCELED) {
+        count(&counts.retried, 1);
         return;
     }
     io->status = base_fail(status_of(errnum), errnum, "%s %llu bytes at %llu of a file",

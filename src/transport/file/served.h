@@ -47,9 +47,12 @@ struct file_transport_stats {
     uint64_t bytes_bounced; /* moved through an aligned bounce buffer */
     uint64_t bytes_cached;  /* moved through the page cache */
     uint64_t depth_max;     /* ios of one channel under way at once */
+    uint64_t steps;         /* reads and writes asked of the system */
     uint64_t retried;       /* steps made again: short, interrupted, refused for now */
 };
 void file_transport_stats(struct file_transport_stats *out);
+/* So that a test sees its own. */
+void file_transport_stats_reset_depth(void);
 
 /* For serve: checks that it is a file, makes the text "pid,token". */
 YOLK_MUST_USE enum yolk_status file_served_make(const struct yolk_serve *serve,

@@ -103,7 +103,7 @@ static bool make_bounces(struct ring *ring)
     ring->bounces_fixed = rc == 0;
     static _Atomic bool told;
     if (rc != 0 && !atomic_exchange(&told, true))
-        log_info("staging buffers are used unregistered: %s", strerror(-rc));
+        log_info("staging buffers are used unregistered: %s", strerrordesc_np(-rc));
     return true;
 }
 

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "transport/uring/ring.h"
 
-enum { RINGS_MAX = 64, DEPTH_DEFAULT = 64 };
+enum { RINGS_MAX = 32, DEPTH_DEFAULT = 64 };
 
 struct uring_endpoint {
     uint32_t depth;
