@@ -461,11 +461,10 @@ static const struct base_setting_info SETTINGS[SET_COUNT] = {
      .flag = "mutation",
      .type = CONFIG_STRING,
      .fallback = "none",
-     .choices = "none|skip-guard-check|accept-stale|complete-twice|reuse-under-writer",
      .argument_only = true,
      .commands = COMMAND_MUTANTS,
      .value_name = "NAME",
-     .doc = "Makes a deliberate mistake, which the checks must find."},
+     .doc = "Makes this deliberate mistake, which the checks must find; a wrong name lists them."},
     /* doctor */
     {.id = SET_PATH,
      .flag = "path",

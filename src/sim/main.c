@@ -19,11 +19,19 @@ static int print_help(void)
     return status == YOLK_OK ? 0 : 1;
 }
 
-static void set_mutation(const char *name)
+static bool set_mutation(const char *name)
 {
+    for (int i = 0; i < MUT_COUNT; i++) {
+        if (strcmp(base_mutant_name((enum base_mutant)i), name) != 0)
+            continue;
+        base_mutant_active = (enum base_mutant)i;
+        return true;
+    }
+    fprintf(stderr, "yolk-sim: --mutation: \"%.64s\": must be one of", name);
     for (int i = 0; i < MUT_COUNT; i++)
-        if (strcmp(base_mutant_name((enum base_mutant)i), name) == 0)
-            base_mutant_active = (enum base_mutant)i;
+        fprintf(stderr, " %s", base_mutant_name((enum base_mutant)i));
+    fprintf(stderr, "\n");
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -37,8 +45,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "yolk-sim: \"%s\": no argument is expected\n", config.positional[0]);
     } else if (base_config_bool(&config, SET_HELP)) {
         code = print_help();
-    } else {
-        set_mutation(base_config_string(&config, SET_MUTATION));
+    } else if (set_mutation(base_config_string(&config, SET_MUTATION))) {
         code = sim_main(&config, "yolk-sim");
     }
     base_config_free(&config);
