@@ -2,18 +2,9 @@
 /* uring and posix over real files, case by case. */
 #include "transport/file/kit.h"
 
-#define MIB UINT64_C(1048576)
-
 static struct kit kit_for(void **state)
 {
     return (struct kit){.ops = {*state}, .ops_count = 1, .size = 4 * MIB};
-}
-
-static uint8_t *map(uint64_t size)
-{
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(memory, MAP_FAILED);
-    return memory;
 }
 
 /* ---- C70: the destination ends where its pages do ---- */
@@ -36,7 +27,7 @@ static void c70_destination_ends_at_a_guard_page(void **state)
     struct kit k = kit_for(state);
     k.size = 4 * MIB + 4097; /* the file's end is not aligned either */
     const uint64_t room = 2 * MIB;
-    uint8_t *memory = map(room + 4096);
+    uint8_t *memory = kit_map(room + 4096);
     assert_int_equal(mprotect(memory + room, 4096, PROT_NONE), 0);
     kit_open(&k);
     assert_int_equal(yolk_engine_register(k.engine, memory, room), YOLK_OK);
@@ -55,44 +46,11 @@ static void c70_destination_ends_at_a_guard_page(void **state)
 /* ---- C71: memory of any address ---- */
 static void c71_addresses_of_any_alignment(void **state)
 {
-    static const uint64_t addresses[] = {0, 64, 512, 2048, 1};
-    static const uint64_t sizes[] = {1, 511, 4096, 5000, 65536, 200000, MIB, MIB + 4096};
     struct kit k = kit_for(state);
     k.pad_writes = 1;
     kit_open(&k);
-    uint8_t *memory = map(4 * MIB);
-    struct file_alignment alignment;
-    assert_int_equal(file_alignment(k.file, &alignment), YOLK_OK);
-    assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
-    for (size_t a = 0; a < sizeof(addresses) / sizeof(addresses[0]); a++) {
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            struct file_transport_stats before, after;
-            uint8_t *local = memory + 4096 + addresses[a];
-            uint64_t offset = 8192, size = sizes[s];
-            file_transport_stats(&before);
-            kit_fill(local, size, a * 1000 + s);
-            assert_int_equal(kit_one(&k, YOLK_WRITE, local, offset, size), YOLK_OK);
-            memset(local, 0, size);
-            assert_int_equal(kit_one(&k, YOLK_READ, local, offset, size), YOLK_OK);
-            assert_true(kit_is_filled(local, size, a * 1000 + s));
-            file_transport_stats(&after);
-            uint64_t moved = after.bytes_bounced - before.bytes_bounced;
-            bool fits = addresses[a] % alignment.memory == 0;
-            if (!file_direct(k.file))
-                assert_int_equal(after.bytes_cached - before.bytes_cached, 2 * size);
-            else if (!fits)
-                assert_int_equal(moved, 2 * size);
-            else /* only what the last block is cut by */
-                assert_int_equal(moved, 2 * (size % alignment.offset));
-        }
-    }
-    /* What lies before and well behind is as it was. */
-    assert_int_equal(kit_one(&k, YOLK_READ, memory, 0, 8192), YOLK_OK);
-    assert_true(kit_is_filled(memory, 8192, 0));
-    assert_int_equal(kit_one(&k, YOLK_READ, memory, 2 * MIB, MIB), YOLK_OK);
-    assert_true(kit_is_filled(memory, MIB, 2 * MIB));
+    kit_address_matrix(&k);
     kit_close(&k);
-    munmap(memory, 4 * MIB);
 }
 
 /* Writes of any place and size keep their neighbours, as a copy in memory tells. */
@@ -101,7 +59,7 @@ static void writes_keep_their_neighbours(void **state)
     struct kit k = kit_for(state);
     k.size = 300 * 1024 + 77;
     kit_open(&k);
-    uint8_t *memory = map(MIB), *model = map(MIB);
+    uint8_t *memory = kit_map(MIB), *model = kit_map(MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, MIB), YOLK_OK);
     kit_fill(model, k.size, 0);
     uint64_t x = 88172645463325252u;
@@ -135,7 +93,7 @@ static void neighbours_in_one_block_at_once(void **state)
     enum yolk_status results[COUNT];
     k.size = COUNT * SIZE;
     kit_open(&k);
-    uint8_t *memory = map(MIB);
+    uint8_t *memory = kit_map(MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, MIB), YOLK_OK);
     kit_fill(memory, k.size, 7777);
     for (uint64_t i = 0; i < COUNT; i++)
@@ -161,7 +119,7 @@ static void c78_many_reads_at_once_and_the_last_record(void **state)
     struct file_transport_stats before, after;
     k.size = KEYS * SIZE - 4321;
     kit_open(&k);
-    uint8_t *memory = map(4 * MIB);
+    uint8_t *memory = kit_map(4 * MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
     for (uint64_t i = 0; i < KEYS; i++)
         requests[i] = (struct yolk_request){.opcode = YOLK_READ,
@@ -223,7 +181,7 @@ static void c76_more_reads_than_entries(void **state)
     pthread_t threads[C76_THREADS];
     k.queue_depth = 8;
     kit_open(&k);
-    uint8_t *memory = map(C76_THREADS * each);
+    uint8_t *memory = kit_map(C76_THREADS * each);
     assert_int_equal(yolk_engine_register(k.engine, memory, C76_THREADS * each), YOLK_OK);
     for (uint32_t i = 0; i < C76_THREADS; i++) {
         readers[i] = (struct reader){&k, memory + i * each, i, 0};
@@ -253,7 +211,7 @@ static void c77_short_interrupted_and_failed(void **state)
     k.rules = "read:1+3=short,read:5=eintr,read:6+2=eagain,read:9=eio,read:10=short";
     k.attempts_max = 1;
     kit_open(&k);
-    uint8_t *memory = map(4 * MIB);
+    uint8_t *memory = kit_map(4 * MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
     for (uint64_t i = 0; i < KEYS; i++)
         requests[i] = (struct yolk_request){
@@ -286,7 +244,7 @@ static void c77_writes_too(void **state)
     k.rules = "write:0=short,write:1=eintr,write:2=eagain,write:4=enospc,write:5=eio";
     k.attempts_max = 1;
     kit_open(&k);
-    uint8_t *memory = map(MIB);
+    uint8_t *memory = kit_map(MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, MIB), YOLK_OK);
     kit_fill(memory, MIB, 5);
     assert_int_equal(kit_one(&k, YOLK_WRITE, memory, MIB, MIB), YOLK_OK);
@@ -300,39 +258,21 @@ static void c77_writes_too(void **state)
 }
 
 /* ---- C69 ---- */
-static void refused_once(void **state, const char *folder, const char *rules)
+static void refused_once(void **state, const char *rules)
 {
     struct kit k = kit_for(state);
-    k.folder = folder;
     k.rules = rules;
-    uint64_t before = file_direct_refusals();
-    kit_open(&k);
-    uint8_t *memory = map(4 * MIB);
-    assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
-    for (uint64_t i = 0; i < 20; i++) {
-        assert_int_equal(kit_one(&k, YOLK_READ, memory + i, i * 999, MIB + i), YOLK_OK);
-        assert_true(kit_is_filled(memory + i, MIB + i, i * 999));
-    }
-    assert_false(file_direct(k.file));
-    assert_int_equal(file_direct_refusals(), before + 1);
-    kit_fill(memory, MIB, 3);
-    assert_int_equal(kit_one(&k, YOLK_WRITE, memory + 1, 4097, 100000), YOLK_OK);
-    memset(memory, 0, MIB);
-    assert_int_equal(kit_one(&k, YOLK_READ, memory + 5, 4097, 100000), YOLK_OK);
-    assert_true(kit_is_filled(memory + 5, 100000, 4));
-    assert_int_equal(file_direct_refusals(), before + 1);
-    kit_close(&k);
-    munmap(memory, 4 * MIB);
+    kit_direct_is_refused_once(&k);
 }
 
 static void c69_direct_refused_at_open(void **state)
 {
-    refused_once(state, NULL, "open:0=nodirect");
+    refused_once(state, "open:0=nodirect");
 }
 
 static void c69_direct_refused_at_read(void **state)
 {
-    refused_once(state, NULL, "read:0+=einval");
+    refused_once(state, "read:0+=einval");
 }
 
 /* ---- C68 ---- */
@@ -357,7 +297,7 @@ static void c68_direct_is_direct(void **state)
             flags = strtoul(line + 6, NULL, 8);
     (void)fclose(info);
     assert_true(flags & O_DIRECT);
-    uint8_t *memory = map(4 * MIB);
+    uint8_t *memory = kit_map(4 * MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
     kit_fill(memory, 4 * MIB, 1);
     for (uint64_t at = 0; at < k.size; at += 4 * MIB)
@@ -381,7 +321,7 @@ static void c73_first_write_without_reservation(void **state)
     assert_int_equal(file_fallocate(k.file, 0, 8 * MIB), YOLK_ERR_UNSUPPORTED);
     assert_int_equal(file_resize(k.file, 0), YOLK_OK);
     assert_int_equal(file_resize(k.file, 4 * MIB), YOLK_OK);
-    uint8_t *memory = map(MIB);
+    uint8_t *memory = kit_map(MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, MIB), YOLK_OK);
     kit_fill(memory, MIB, 3);
     assert_int_equal(kit_one(&k, YOLK_WRITE, memory, 4096, 5000), YOLK_OK);
@@ -440,7 +380,7 @@ static void the_owner_leases_each_access(void **state)
     uint64_t whole = k.segment;
     assert_int_equal(yolk_engine_segment_open(k.engine, &descriptor, KIT_SESSION, &k.segment),
                      YOLK_OK);
-    uint8_t *memory = map(MIB);
+    uint8_t *memory = kit_map(MIB);
     assert_int_equal(yolk_engine_register(k.engine, memory, MIB), YOLK_OK);
     struct yolk_request request = {.opcode = YOLK_READ,
                                    .local = memory,

@@ -24,6 +24,8 @@
 #include "transport/uring/uring.h"
 #include "yolk/engine.h"
 
+#define MIB UINT64_C(1048576)
+
 enum { KIT_SEGMENT = 0x500000001, KIT_SESSION = 9, KIT_CLIENTS_MAX = 16 };
 
 struct kit {
@@ -155,6 +157,75 @@ static inline enum yolk_status kit_one(struct kit *k, enum yolk_opcode opcode, v
         .opcode = opcode, .local = local, .offset = offset, .size = size};
     kit_run(k, &request, 1, &result);
     return result;
+}
+
+static inline uint8_t *kit_map(uint64_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
+}
+
+/* Writes and reads with memory at any address, of a file of 4 MiB that may be padded. */
+static inline void kit_address_matrix(struct kit *k)
+{
+    static const uint64_t addresses[] = {0, 64, 512, 2048, 1};
+    static const uint64_t sizes[] = {1, 511, 4096, 5000, 65536, 200000, MIB, MIB + 4096};
+    uint8_t *memory = kit_map(4 * MIB);
+    struct file_alignment alignment;
+    assert_int_equal(file_alignment(k->file, &alignment), YOLK_OK);
+    assert_int_equal(yolk_engine_register(k->engine, memory, 4 * MIB), YOLK_OK);
+    for (size_t a = 0; a < sizeof(addresses) / sizeof(addresses[0]); a++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            struct file_transport_stats before, after;
+            uint8_t *local = memory + 4096 + addresses[a];
+            uint64_t offset = 8192, size = sizes[s];
+            file_transport_stats(&before);
+            kit_fill(local, size, a * 1000 + s);
+            assert_int_equal(kit_one(k, YOLK_WRITE, local, offset, size), YOLK_OK);
+            memset(local, 0, size);
+            assert_int_equal(kit_one(k, YOLK_READ, local, offset, size), YOLK_OK);
+            assert_true(kit_is_filled(local, size, a * 1000 + s));
+            file_transport_stats(&after);
+            uint64_t moved = after.bytes_bounced - before.bytes_bounced;
+            bool fits = addresses[a] % alignment.memory == 0;
+            if (!file_direct(k->file))
+                assert_int_equal(after.bytes_cached - before.bytes_cached, 2 * size);
+            else if (!fits)
+                assert_int_equal(moved, 2 * size);
+            else /* only what the last block is cut by */
+                assert_int_equal(moved, 2 * (size % alignment.offset));
+        }
+    }
+    /* What lies before and well behind is as it was. */
+    assert_int_equal(kit_one(k, YOLK_READ, memory, 0, 8192), YOLK_OK);
+    assert_true(kit_is_filled(memory, 8192, 0));
+    assert_int_equal(kit_one(k, YOLK_READ, memory, 2 * MIB, MIB), YOLK_OK);
+    assert_true(kit_is_filled(memory, MIB, 2 * MIB));
+    munmap(memory, 4 * MIB);
+}
+
+/* k is not open yet: one refusal is counted, and every byte is right before and after it. */
+static inline void kit_direct_is_refused_once(struct kit *k)
+{
+    uint64_t before = file_direct_refusals();
+    kit_open(k);
+    uint8_t *memory = kit_map(4 * MIB);
+    assert_int_equal(yolk_engine_register(k->engine, memory, 4 * MIB), YOLK_OK);
+    for (uint64_t i = 0; i < 20; i++) {
+        assert_int_equal(kit_one(k, YOLK_READ, memory + i, i * 999, MIB + i), YOLK_OK);
+        assert_true(kit_is_filled(memory + i, MIB + i, i * 999));
+    }
+    assert_false(file_direct(k->file));
+    assert_int_equal(file_direct_refusals(), before + 1);
+    kit_fill(memory, MIB, 3);
+    assert_int_equal(kit_one(k, YOLK_WRITE, memory + 1, 4097, 100000), YOLK_OK);
+    memset(memory, 0, MIB);
+    assert_int_equal(kit_one(k, YOLK_READ, memory + 5, 4097, 100000), YOLK_OK);
+    assert_true(kit_is_filled(memory + 5, 100000, 4));
+    assert_int_equal(file_direct_refusals(), before + 1);
+    kit_close(k);
+    munmap(memory, 4 * MIB);
 }
 
 #endif

@@ -11,8 +11,6 @@
 
 #include "transport/file/kit.h"
 
-#define MIB UINT64_C(1048576)
-
 /* In the child cmocka's asserts would run the parent's tests on. */
 #define MUST(condition)                                                                            \
     do {                                                                                           \
