@@ -13,20 +13,21 @@
  * one channel are called by one thread at a time (the engine holds the batch's lock), on different
  * channels by many at once. No hook calls into the engine, but for access->check on the provider
  * side. No hook holds a lock of the whole endpoint while it moves data. Blocking.   Only probe,
- * init, open_target (both bounded by connect_timeout_ms), channel_open (a moment), unserve, stop
- * (bounded by stop_timeout_ms) and fini may block. submit may copy up to limits.slice_bytes_max in
- * the caller's thread but never waits for a peer. Ownership.  The engine owns a struct yolk_io.
- * submit borrows it when it answers QUEUED, until poll reports its completion; with DONE, AGAIN and
- * FAILED nothing was borrowed. Completion. Exactly once for each QUEUED io, also after cancel and
- * after the peer's death. The engine bears late, reordered and doubled ones, but a transport must
- * not rely on that. Quiet.      A completion (and DONE, FAILED) promises that neither the local
- * memory is touched any more nor, for a write, the target's. If a transport cannot know the latter
- * (the link broke with bytes under way) it completes the write as YOLK_ERR_STUCK: never tried
- * again, the caller must have the session fenced before the extent is used again. Visibility. When
- * a write is completed YOLK_OK, any later read of any endpoint sees its bytes. Links.      A target
- * outlives its links. After a link or peer status the engine opens a new channel for what comes
- * next; that may connect anew. Order.      None between ios. Errors.     Any status but YOLK_OK,
- * YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED only after cancel). Request scope
+ * init, open_target (both bounded by connect_timeout_ms), channel_open and target_map (a moment),
+ * unserve, stop (bounded by stop_timeout_ms) and fini may block. submit may copy up to
+ * limits.slice_bytes_max in the caller's thread but never waits for a peer. Ownership.  The engine
+ * owns a struct yolk_io. submit borrows it when it answers QUEUED, until poll reports its
+ * completion; with DONE, AGAIN and FAILED nothing was borrowed. Completion. Exactly once for each
+ * QUEUED io, also after cancel and after the peer's death. The engine bears late, reordered and
+ * doubled ones, but a transport must not rely on that. Quiet.      A completion (and DONE, FAILED)
+ * promises that neither the local memory is touched any more nor, for a write, the target's. If a
+ * transport cannot know the latter (the link broke with bytes under way) it completes the write as
+ * YOLK_ERR_STUCK: never tried again, the caller must have the session fenced before the extent is
+ * used again. Visibility. When a write is completed YOLK_OK, any later read of any endpoint sees
+ * its bytes. Links.      A target outlives its links. After a link or peer status the engine opens
+ * a new channel for what comes next; that may connect anew. Order.      None between ios. Errors.
+ * Any status but YOLK_OK, YOLK_ERR_AGAIN and YOLK_ERR_CANCELED may end an io (CANCELED only after
+ * cancel). Request scope
  * (-1…): this io is wrong, another transport would say so too, unless it is UNSUPPORTED or LIMIT.
  * Link, peer and process scope: another route may work; counted by the circuit breaker. Each
  * failing hook leaves nothing behind and sets yolk_last_error(). Stale. An access that names
@@ -256,7 +257,8 @@ struct yolk_transport_ops {
                                     uint64_t size, uint64_t session, void **target);
     /* Required. All channels are closed. */
     void (*close_target)(void *endpoint, void *target);
-    /* Optional. The whole segment, readable in this process until close_target. */
+    /* Optional. The whole segment, readable in this process until close_target. May wait like
+     * channel_open, then AGAIN. */
     enum yolk_status (*target_map)(void *endpoint, void *target, const void **base, uint64_t *size);
     /* Required. Cheap: called once for each batch and target. AGAIN: still connecting, after a wait
      * that no deadline notices; LIMIT: no more connections now (after both the engine tries again

@@ -156,6 +156,17 @@ static inline void *target_of(struct pair *p, uint64_t segment, uint64_t session
     return target;
 }
 
+/* channel_open, until it is connected or refused. */
+static inline enum yolk_status open_channel(const struct yolk_transport_ops *ops, void *endpoint,
+                                            void *target, void **channel)
+{
+    enum yolk_status status;
+    uint64_t deadline = clock_real_now_ns() + 10 * CLOCK_NS_PER_S;
+    while ((status = ops->channel_open(endpoint, target, channel)) == YOLK_ERR_AGAIN)
+        assert_true(clock_real_now_ns() < deadline);
+    return status;
+}
+
 /* Polls until a completion comes; fails the test after 10 s. */
 static inline struct yolk_completion await(const struct yolk_transport_ops *ops, void *channel)
 {

@@ -27,6 +27,8 @@ enum {
     COPY_CHUNK = 1024 * 1024,
     SLICE_MAX = 4 * 1024 * 1024,
     AHEAD_STEP = 2 * 1024 * 1024, /* one page table */
+    CONNECT_WAIT_MS = 20,         /* of one call; then its caller may look at its deadlines */
+    MAP_WAIT_MS = 200,            /* likewise; its caller would rather wait than have a copy */
 };
 
 enum link_state { SHM_CLOSED, SHM_HELLO, SHM_WAIT_OPENED, SHM_READY };
@@ -319,7 +321,8 @@ static void link_leave(struct link *l)
     mutex_unlock(&l->mutex);
 }
 
-static int link_connect(struct link *l)
+/* AGAIN: not yet connected at until_ns. */
+static int link_connect(struct link *l, uint64_t until_ns)
 {
     for (;;) {
         int status = link_enter(l);
@@ -327,6 +330,8 @@ static int link_connect(struct link *l)
             link_leave(l);
         if (status != YOLK_ERR_AGAIN)
             return status;
+        if (clock_real_now_ns() >= until_ns)
+            return base_fail(YOLK_ERR_AGAIN, 0, "shm: still connecting");
         mutex_lock(&l->mutex);
         struct pollfd p = {l->fd, POLLIN, 0};
         mutex_unlock(&l->mutex);
@@ -389,7 +394,7 @@ enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size)
 {
     struct shm_target *t = target;
     struct link *l = &t->links[0];
-    int status = link_connect(l);
+    int status = link_connect(l, clock_after_ms(clock_real_now_ns(), MAP_WAIT_MS));
     if (status == YOLK_OK)
         status = link_enter(l);
     if (status != YOLK_OK)
@@ -406,7 +411,7 @@ enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size)
 enum yolk_status shm_channel_open(void *target, void **out)
 {
     struct shm_target *t = target;
-    int status = link_connect(&t->links[0]);
+    int status = link_connect(&t->links[0], clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS));
     if (status != YOLK_OK)
         return (enum yolk_status)status;
     (void)atomic_fetch_add(&t->channels, 1);

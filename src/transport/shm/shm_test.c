@@ -39,7 +39,7 @@ static void fill(uint8_t *bytes, size_t size, unsigned seed)
 
 static enum yolk_status channel_at(void *target, void **channel)
 {
-    return pair.consumer.ops->channel_open(pair.consumer.endpoint, target, channel);
+    return open_channel(pair.consumer.ops, pair.consumer.endpoint, target, channel);
 }
 
 static void test_round_trip(void **state)
@@ -120,7 +120,7 @@ static void test_wrong_secret(void **state)
     assert_int_equal(stranger.ops->open_target(stranger.endpoint, pair.text, SEGMENT, SEGMENT_SIZE,
                                                SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(stranger.ops->channel_open(stranger.endpoint, target, &channel),
+    assert_int_equal(open_channel(stranger.ops, stranger.endpoint, target, &channel),
                      YOLK_ERR_AUTH);
     stranger.ops->close_target(stranger.endpoint, target);
     side_close(&stranger);
@@ -251,7 +251,7 @@ static void test_left_over_folders(void **state)
     assert_int_equal(entries_of(base), 2 + 5 + 2);
     uint8_t byte = 1;
     void *target = target_of(&live, SEGMENT, SESSION), *channel;
-    assert_int_equal(live.consumer.ops->channel_open(live.consumer.endpoint, target, &channel),
+    assert_int_equal(open_channel(live.consumer.ops, live.consumer.endpoint, target, &channel),
                      YOLK_OK);
     assert_int_equal(transfer(live.consumer.ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
     assert_int_equal(live.consumer.ops->channel_close(channel), YOLK_OK);
@@ -392,7 +392,7 @@ static void test_fence_stopped_writer(void **state)
         side_open(&own, transport_shm_ops(), 9, "a secret");
         if (ops->open_target(own.endpoint, pair.text, SEGMENT, SEGMENT_SIZE, 500, &target) !=
                 YOLK_OK ||
-            ops->channel_open(own.endpoint, target, &channel) != YOLK_OK)
+            open_channel(ops, own.endpoint, target, &channel) != YOLK_OK)
             _exit(1);
         for (;;)
             (void)transfer(ops, channel, YOLK_WRITE, &byte, 0, 1);
@@ -474,7 +474,7 @@ static void test_no_leaks(void **state)
         const void *base;
         uint64_t size;
         const struct yolk_transport_ops *ops = own.consumer.ops;
-        assert_int_equal(ops->channel_open(own.consumer.endpoint, target, &channel), YOLK_OK);
+        assert_int_equal(open_channel(ops, own.consumer.endpoint, target, &channel), YOLK_OK);
         assert_int_equal(transfer(ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
         assert_int_equal(ops->target_map(own.consumer.endpoint, target, &base, &size), YOLK_OK);
         assert_int_equal(ops->channel_close(channel), YOLK_OK);

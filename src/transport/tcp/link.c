@@ -26,6 +26,7 @@ enum {
     BACKOFF_MIN_MS = 10,
     BACKOFF_MAX_MS = 1000,
     QUIET_PERIOD_MS = 2,
+    CONNECT_WAIT_MS = 20, /* of one call; then its caller may look at its deadlines */
 };
 
 /* ---- completions ---- */
@@ -655,6 +656,7 @@ int tcp_target_connect(struct tcp_target *t)
         return YOLK_OK;
     mutex_lock(&t->connecting);
     struct tcp_link *l = &t->links[0];
+    uint64_t until_ns = clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS);
     while (!target_has_ready(t)) {
         mutex_lock(&l->mutex);
         if (atomic_load(&l->state) == LINK_CLOSED)
@@ -672,6 +674,10 @@ int tcp_target_connect(struct tcp_target *t)
         mutex_unlock(&l->mutex);
         if (status != YOLK_OK || ready)
             break;
+        if (clock_real_now_ns() >= until_ns) {
+            status = base_fail(YOLK_ERR_AGAIN, 0, "tcp: still connecting");
+            break;
+        }
         /* Short, for another thread may drive the link meanwhile. */
         (void)poll(&p, 1, 10);
     }

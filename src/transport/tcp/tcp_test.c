@@ -41,7 +41,7 @@ static void test_round_trip(void **state)
     void *target = target_of(&pair, SEGMENT, SESSION), *channel;
     static uint8_t out[TCP_LENGTH_MAX], in[TCP_LENGTH_MAX];
     static const size_t sizes[] = {0, 1, 4095, 4096, 16384, 65537, TCP_LENGTH_MAX};
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fill(out, sizes[i], (unsigned)i);
         assert_int_equal(transfer(ops, channel, YOLK_WRITE, out, 13, sizes[i]), YOLK_OK);
@@ -72,7 +72,7 @@ static void test_pipelined(void **state)
     static int seen[N];
     fill(pair.bytes, SEGMENT_SIZE, 3);
     memset(seen, 0, sizeof seen);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     for (unsigned i = 0; i < N; i++) {
         ios[i] = (struct yolk_io){.opcode = YOLK_READ,
                                   .local = in + (size_t)i * SIZE,
@@ -100,14 +100,14 @@ static void test_access(void **state)
     const struct yolk_transport_ops *ops = pair.consumer.ops;
     void *stale = target_of(&pair, SEGMENT + 1, SESSION), *channel;
     uint8_t bytes[64] = {0};
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, stale, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, stale, &channel), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_ERR_STALE);
     assert_int_equal(ops->channel_close(channel), YOLK_OK);
     ops->close_target(pair.consumer.endpoint, stale);
 
     /* Tickets. */
     void *target = target_of(&pair, SEGMENT, SESSION);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     pair.access.grant.require_tickets = 1;
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_ERR_ACCESS);
     struct yolk_io io = {.opcode = YOLK_WRITE, .local = bytes, .offset = 128, .size = 64};
@@ -215,7 +215,7 @@ static void test_wrong_secret(void **state)
     assert_int_equal(stranger.ops->open_target(stranger.endpoint, pair.text, SEGMENT, SEGMENT_SIZE,
                                                SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(stranger.ops->channel_open(stranger.endpoint, target, &channel),
+    assert_int_equal(open_channel(stranger.ops, stranger.endpoint, target, &channel),
                      YOLK_ERR_AUTH);
     stranger.ops->close_target(stranger.endpoint, target);
     side_close(&stranger);
@@ -243,7 +243,7 @@ static void test_fence(void **state)
         assert_true(clock_real_now_ns() < deadline);
     assert_closed(fd);
     void *target = target_of(&pair, SEGMENT, SESSION), *channel;
-    assert_int_equal(pair.consumer.ops->channel_open(pair.consumer.endpoint, target, &channel),
+    assert_int_equal(open_channel(pair.consumer.ops, pair.consumer.endpoint, target, &channel),
                      YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 10), YOLK_ERR_ACCESS);
     assert_int_equal(ops->channel_close(channel), YOLK_OK);
@@ -309,8 +309,8 @@ static void test_peer_killed(void **state)
     assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
                                       SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, other_target, &other), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, other_target, &other), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes[0], 0, 4096), YOLK_OK);
     stop_child(child.pid);
     struct yolk_io ios[2] = {
@@ -335,7 +335,7 @@ static void test_peer_killed(void **state)
     enum yolk_status status;
     uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
     do {
-        status = ops->channel_open(pair.consumer.endpoint, target, &channel);
+        status = open_channel(ops, pair.consumer.endpoint, target, &channel);
         assert_true(clock_real_now_ns() < deadline);
     } while (status == YOLK_ERR_LINK);
     assert_int_equal(status, YOLK_ERR_PEER_DEAD);
@@ -356,12 +356,12 @@ static void test_restarted_peer(void **state)
     assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
                                       SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
     assert_int_equal(ops->channel_close(channel), YOLK_OK);
     child_kill(&child);
     child_start(&next, (uint16_t)strtoul(strchr(child.text, ':') + 1, NULL, 10));
-    enum yolk_status status = ops->channel_open(pair.consumer.endpoint, target, &channel);
+    enum yolk_status status = open_channel(ops, pair.consumer.endpoint, target, &channel);
     if (status == YOLK_OK) { /* the old connection's end was not yet seen */
         status = transfer(ops, channel, YOLK_READ, bytes, 0, 64);
         assert_int_equal(ops->channel_close(channel), YOLK_OK);
@@ -384,7 +384,7 @@ static void test_cancel(void **state)
     assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
                                       SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     stop_child(child.pid);
     struct yolk_io read_io = {.opcode = YOLK_READ, .local = bytes[0], .size = 65536, .cookie = 1};
     struct yolk_io write_io = {.opcode = YOLK_WRITE, .local = bytes[1], .size = 4096, .cookie = 2};
@@ -425,7 +425,7 @@ static void test_lost_write(void **state)
     assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
                                       SESSION, &target),
                      YOLK_OK);
-    assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
     assert_int_equal(transfer(ops, channel, YOLK_READ, bytes, 0, 64), YOLK_OK);
     stop_child(child.pid);
     struct yolk_io io = {.opcode = YOLK_WRITE, .local = bytes, .size = sizeof bytes, .cookie = 2};
@@ -473,7 +473,7 @@ static void test_stop_in_flight(void **state)
     assert_int_equal(
         own.ops->open_target(own.endpoint, child.text, SEGMENT, SEGMENT_SIZE, SESSION, &target),
         YOLK_OK);
-    assert_int_equal(own.ops->channel_open(own.endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(open_channel(own.ops, own.endpoint, target, &channel), YOLK_OK);
     stop_child(child.pid);
     struct yolk_io ios[8];
     for (unsigned i = 0; i < 8; i++) {
@@ -507,7 +507,7 @@ static void test_no_leaks(void **state)
         pair_open(&own, transport_tcp_ops(), NULL);
         void *target = target_of(&own, SEGMENT, SESSION), *channel;
         uint8_t byte = 1;
-        assert_int_equal(own.consumer.ops->channel_open(own.consumer.endpoint, target, &channel),
+        assert_int_equal(open_channel(own.consumer.ops, own.consumer.endpoint, target, &channel),
                          YOLK_OK);
         assert_int_equal(transfer(own.consumer.ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
         struct pollfd fds[16];
@@ -542,7 +542,7 @@ static void test_ipv6(void **state)
     pair_serve(&own, 0);
     void *target = target_of(&own, SEGMENT, SESSION), *channel;
     uint8_t byte = 7;
-    assert_int_equal(own.consumer.ops->channel_open(own.consumer.endpoint, target, &channel),
+    assert_int_equal(open_channel(own.consumer.ops, own.consumer.endpoint, target, &channel),
                      YOLK_OK);
     assert_int_equal(transfer(own.consumer.ops, channel, YOLK_WRITE, &byte, 0, 1), YOLK_OK);
     assert_int_equal(own.bytes[0], 7);
