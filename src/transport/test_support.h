@@ -113,7 +113,7 @@ static inline void pair_serve(struct pair *p, int require_tickets)
         .size = SEGMENT_SIZE,
         .segment = SEGMENT,
         .allocation = ops->memory_alloc != NULL ? &p->memory : NULL,
-        .access = {&p->access, guarded_check},
+        .access = {.self = &p->access, .check = guarded_check},
     };
     assert_int_equal(ops->serve(p->provider.endpoint, &serve, &p->served, p->text, sizeof p->text),
                      YOLK_OK);
