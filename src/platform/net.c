@@ -197,6 +197,14 @@ static int connect_tcp(int fd, const struct net_address *address, uint64_t deadl
     return error;
 }
 
+int net_accept_ready(int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+        (void)poll(NULL, 0, 20);
+    return fd;
+}
+
 int net_connect(const struct net_address *address, uint64_t deadline_ns, int *out)
 {
     int fd;

@@ -35,6 +35,9 @@ YOLK_MUST_USE int net_address_unix(const char *path, struct net_address *out);
 /* bound (may be NULL) receives the address actually bound, e.g. the port chosen for 0. */
 YOLK_MUST_USE int net_listen(const struct net_address *address, int backlog, int *fd,
                              struct net_address *bound);
+/* The next connection of a listener that poll reported; -1: none. Without a descriptor for it waits
+ * a moment, because the backlog keeps it and poll would report it at once again. */
+int net_accept_ready(int listener);
 YOLK_MUST_USE int net_connect(const struct net_address *address, uint64_t deadline_ns, int *fd);
 /* peer may be NULL. */
 YOLK_MUST_USE int net_accept(int listener, uint64_t deadline_ns, int *fd, struct net_address *peer);

@@ -219,6 +219,28 @@ static void full_backlog(void **state)
     unlink(path);
 }
 
+static void accepts_what_is_ready(void **state)
+{
+    (void)state;
+    struct net_address any, bound;
+    int listener, client;
+    assert_int_equal(net_address_parse("127.0.0.1:0", 0, &any), YOLK_OK);
+    assert_int_equal(net_listen(&any, 8, &listener, &bound), YOLK_OK);
+    assert_int_equal(net_accept_ready(listener), -1);
+    assert_int_equal(net_connect(&bound, clock_real_now_ns() + 5 * CLOCK_NS_PER_S, &client),
+                     YOLK_OK);
+    struct pollfd p = {listener, POLLIN, 0};
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    int fd = net_accept_ready(listener);
+    assert_true(fd >= 0);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    assert_int_equal(net_accept_ready(listener), -1);
+    net_close(fd);
+    net_close(client);
+    net_close(listener);
+}
+
 static void ends_of_connections(void **state)
 {
     (void)state;
@@ -314,9 +336,13 @@ static void descriptors_travel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses),           cmocka_unit_test(streams),
-        cmocka_unit_test(waits_end),           cmocka_unit_test(full_backlog),
-        cmocka_unit_test(ends_of_connections), cmocka_unit_test(many_pieces),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(waits_end),
+        cmocka_unit_test(full_backlog),
+        cmocka_unit_test(accepts_what_is_ready),
+        cmocka_unit_test(ends_of_connections),
+        cmocka_unit_test(many_pieces),
         cmocka_unit_test(descriptors_travel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,14 +27,7 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t space
 {
     memset(f, 0, sizeof(*f));
     f->now = 1000 * MS;
-    assert_int_equal(store_holds_create(&f->holds), YOLK_OK);
-    store_holds_set_session(f->holds, 7);
-    store_tuning_init(&f->tuning);
-    script_init(&f->script);
-    for (size_t i = 0; i < count; i++) {
-        snprintf(f->keys[i], sizeof(f->keys[i]), "k%zu", i);
-        f->items[i] = (struct store_item){f->keys[i], 2, size, 99, 99};
-    }
+    script_client(&f->script, &f->holds, &f->tuning, f->items, f->keys, count, size);
     assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, 1, f->now + space,
                                       f->now + deadline, &f->put),
                      YOLK_OK);

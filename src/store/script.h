@@ -23,6 +23,21 @@ static inline void script_init(struct script *script)
     base_buf_init(&script->body, 1 << 20);
 }
 
+/* A client with a session and items "k0", "k1", … of this size, for a machine to work on. */
+static inline void script_client(struct script *script, struct store_holds **holds,
+                                 struct store_tuning *tuning, struct store_item *items,
+                                 char (*keys)[32], size_t count, uint64_t size)
+{
+    assert_int_equal(store_holds_create(holds), YOLK_OK);
+    store_holds_set_session(*holds, 7);
+    store_tuning_init(tuning);
+    script_init(script);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "k%zu", i);
+        items[i] = (struct store_item){keys[i], 2, size, 99, 99};
+    }
+}
+
 static inline void script_free(struct script *script)
 {
     base_buf_free(&script->results);

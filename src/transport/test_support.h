@@ -147,6 +147,13 @@ static inline void pair_close(struct pair *p)
     side_close(&p->provider);
 }
 
+/* Bytes that differ from place to place, and with the seed. */
+static inline void fill(uint8_t *bytes, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(i * 31 + seed + (i >> 8));
+}
+
 static inline void *target_of(struct pair *p, uint64_t segment, uint64_t session)
 {
     void *target = NULL;

@@ -6,7 +6,6 @@
  */
 #define LOG_ROOM "shm"
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,11 +277,9 @@ static void provider_main(void *arg)
             if (of == &p->wake) {
                 stopping = true;
             } else if (of == &p->listener) {
-                int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                int fd = net_accept_ready(p->listener);
                 if (fd >= 0)
                     adopt(p, fd);
-                else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-                    (void)poll(NULL, 0, 20); /* the backlog keeps it: do not spin */
             } else {
                 struct connection *c = of;
                 connection_run(p, c);

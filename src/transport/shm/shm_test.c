@@ -31,12 +31,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void fill(uint8_t *bytes, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++)
-        bytes[i] = (uint8_t)(i * 31 + seed + (i >> 8));
-}
-
 static enum yolk_status channel_at(void *target, void **channel)
 {
     return open_channel(pair.consumer.ops, pair.consumer.endpoint, target, channel);

@@ -556,13 +556,9 @@ static void accepter_main(void *arg)
             return;
         if (fds[0].revents != 0)
             return;
-        int fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) {
-            /* Out of descriptors: the backlog keeps it; wait a little instead of spinning. */
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-                (void)poll(fds, 1, 20);
+        int fd = net_accept_ready(p->listener);
+        if (fd < 0)
             continue;
-        }
         tcp_tune(fd);
         provider_adopt(p, &p->workers[next++ % p->worker_count], fd);
     }

@@ -28,12 +28,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void fill(uint8_t *bytes, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++)
-        bytes[i] = (uint8_t)(i * 31 + seed + (i >> 8));
-}
-
 static void test_round_trip(void **state)
 {
     (void)state;
