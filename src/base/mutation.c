@@ -18,6 +18,10 @@ const char *base_mutant_name(enum base_mutant mutant)
         return "complete-twice";
     case MUT_REUSE_UNDER_WRITER:
         return "reuse-under-writer";
+    case MUT_LOSE_JOURNAL_RECORD:
+        return "lose-journal-record";
+    case MUT_REUSE_UNDER_READ:
+        return "reuse-under-read";
     case MUT_COUNT:
         break;
     }

@@ -11,10 +11,12 @@
 
 enum base_mutant {
     MUT_NONE = 0,
-    MUT_SKIP_GUARD_CHECK,   /* a get reports bytes whose guard ran out */
-    MUT_ACCEPT_STALE,       /* the access check takes a segment id of an earlier life */
-    MUT_COMPLETE_TWICE,     /* a batch completes a task twice */
-    MUT_REUSE_UNDER_WRITER, /* the master reuses space its writer may still write */
+    MUT_SKIP_GUARD_CHECK,    /* a get reports bytes whose guard ran out */
+    MUT_ACCEPT_STALE,        /* the access check takes a segment id of an earlier life */
+    MUT_COMPLETE_TWICE,      /* a batch completes a task twice */
+    MUT_REUSE_UNDER_WRITER,  /* the master reuses space its writer may still write */
+    MUT_LOSE_JOURNAL_RECORD, /* the disk tier takes a record as written that never was */
+    MUT_REUSE_UNDER_READ,    /* the disk tier frees an extent that is being read */
     MUT_COUNT
 };
 

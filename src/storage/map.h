@@ -34,6 +34,7 @@ struct extent {
     uint8_t state;
     bool owned : 1;     /* its id has not ended */
     bool journaled : 1; /* a record of it is, or may be, on the disk */
+    bool erased : 1;    /* so is, or may be, its delete record */
     bool numbered : 1;  /* DOOMED by storage_delete */
     bool quiet : 1;     /* DOOMED: its delete record is on stable media */
     bool unproven : 1;  /* recovery: value and record may not have been synced */

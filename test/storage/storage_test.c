@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The extent file, state by state, and the files it refuses. */
+#include "kit.h"
+
+#include <stdio.h>
+
+#include "base/hash.h"
+#include "base/limits.h"
+#include "storage/format.h"
+
+#define CAPACITY (1u << 20)
+
+static struct storage_stats stats(struct kit *kit)
+{
+    struct storage_stats out;
+    storage_stats(kit->s, &out);
+    return out;
+}
+
+static void check(struct kit *kit)
+{
+    const char *broken = storage_check(kit->s);
+    if (broken != NULL)
+        fail_msg("%s", broken);
+}
+
+static void goes_from_free_to_free(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 1, CAPACITY);
+    kit_open(&kit);
+    assert_true(storage_info(kit.s)->created);
+    assert_int_equal(storage_info(kit.s)->capacity, CAPACITY);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+
+    struct item *item = kit_reserve(&kit, 5000);
+    assert_int_equal(stats(&kit).reserved, 1);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY - 8192);
+    struct storage_extent found;
+    assert_int_equal(storage_find(kit.s, item->key, item->key_size, &found), YOLK_ERR_NOT_FOUND);
+    kit_write(&kit, item);
+    assert_int_equal(stats(&kit).written, 1);
+    assert_true(kit_journal_begin(&kit));
+    uint64_t id;
+    assert_false(storage_next_committed(kit.s, &id, &found));
+    kit_journal_end(&kit);
+    assert_true(item->committed);
+    assert_int_equal(storage_locate(kit.s, item->id, &found), YOLK_ERR_STALE);
+    assert_int_equal(storage_find(kit.s, item->key, item->key_size, &found), YOLK_OK);
+    assert_int_equal(found.offset, item->offset);
+    assert_true(kit_bytes_right(&kit, kit.s, &found));
+
+    /* A delete is over when its record is on stable media and nobody reads. */
+    uint64_t hash = base_hash64(item->key, item->key_size);
+    assert_int_equal(storage_lease(kit.s, item->offset, 5000, hash), YOLK_OK);
+    kit_delete(&kit, item);
+    assert_int_equal(item->delete_seq, 1);
+    assert_int_equal(storage_find(kit.s, item->key, item->key_size, &found), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(storage_lease(kit.s, item->offset, 5000, hash), YOLK_ERR_STALE);
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    assert_int_equal(storage_deleted(kit.s), 0);
+    assert_true(kit_sync_begin(&kit));
+    kit_sync_end(&kit);
+    assert_int_equal(storage_deleted(kit.s), 0);
+    assert_int_equal(stats(&kit).doomed, 1);
+    check(&kit);
+    storage_unlease(kit.s, item->offset);
+    assert_int_equal(storage_deleted(kit.s), 1);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+    assert_int_equal(stats(&kit).doomed, 0);
+    check(&kit);
+    kit_free(&kit);
+}
+
+/* Also without a lease: not before the sync that began after the record was written. */
+static void delete_waits_for_the_sync_after_it(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 2, CAPACITY);
+    kit_open(&kit);
+    struct item *other = kit_reserve(&kit, 100);
+    kit_write(&kit, other);
+    struct item *item = kit_put(&kit, 100);
+    struct item *late = kit_reserve(&kit, 100);
+    kit_write(&kit, late);
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    assert_true(kit_sync_begin(&kit)); /* before the delete record */
+    kit_delete(&kit, item);
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    kit_sync_end(&kit);
+    assert_int_equal(storage_deleted(kit.s), 0);
+    assert_true(kit_sync_begin(&kit));
+    kit_sync_end(&kit);
+    assert_int_equal(storage_deleted(kit.s), 1);
+    kit_free(&kit);
+}
+
+static void lease_asks_for_the_same_extent(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 3, CAPACITY);
+    kit_open(&kit);
+    struct item item = *kit_put(&kit, 6000);
+    uint64_t hash = base_hash64(item.key, item.key_size);
+    assert_int_equal(storage_lease(kit.s, item.offset, 6000, hash + 1), YOLK_ERR_STALE);
+    assert_int_equal(storage_lease(kit.s, item.offset, 6001, hash), YOLK_ERR_STALE);
+    assert_int_equal(storage_lease(kit.s, item.offset + 4096, 6000, hash), YOLK_ERR_STALE);
+    assert_int_equal(storage_lease(kit.s, 1ull << 60, 6000, hash), YOLK_ERR_STALE);
+    assert_int_equal(storage_lease(kit.s, item.offset, 6000, hash), YOLK_OK);
+    assert_int_equal(storage_lease(kit.s, item.offset, 6000, hash), YOLK_OK);
+    assert_int_equal(stats(&kit).leases, 2);
+    storage_unlease(kit.s, item.offset);
+    storage_unlease(kit.s, item.offset);
+    assert_int_equal(stats(&kit).leases, 0);
+    kit_free(&kit);
+}
+
+static void each_id_ends_once(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 4, CAPACITY);
+    kit_open(&kit);
+    uint64_t id, seq;
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 4096, &id), YOLK_OK);
+    assert_int_equal(stats(&kit).handles, 1);
+    assert_int_equal(storage_abort(kit.s, id), YOLK_OK);
+    assert_int_equal(stats(&kit).handles, 0);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+    assert_int_equal(storage_abort(kit.s, id), YOLK_ERR_STALE);
+    assert_int_equal(storage_preserve(kit.s, id), YOLK_ERR_STALE);
+    assert_int_equal(storage_written(kit.s, id, 1), YOLK_ERR_STALE);
+
+    /* The same place, another id. */
+    uint64_t again;
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 4096, &again), YOLK_OK);
+    assert_int_not_equal(again, id);
+    assert_int_equal(storage_written(kit.s, again, 7), YOLK_OK);
+    assert_int_equal(storage_written(kit.s, again, 7), YOLK_ERR_INVALID);
+
+    /* Aborted while its record is being written: never announced, and gone in the end. */
+    assert_true(kit_journal_begin(&kit));
+    assert_int_equal(storage_abort(kit.s, again), YOLK_OK);
+    kit_settle(&kit);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+    check(&kit);
+
+    /* Aborted before it: no record at all. */
+    uint64_t writes = stats(&kit).journal_writes;
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 4096, &id), YOLK_OK);
+    assert_int_equal(storage_written(kit.s, id, 7), YOLK_OK);
+    assert_int_equal(storage_abort(kit.s, id), YOLK_OK);
+    kit_settle(&kit);
+    assert_int_equal(stats(&kit).journal_writes, writes);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+
+    /* Preserved: kept until it is deleted, whether written or not. */
+    struct storage_extent e;
+    assert_int_equal(storage_reserve(kit.s, "r", 1, 4096, &id), YOLK_OK);
+    assert_int_equal(storage_locate(kit.s, id, &e), YOLK_OK);
+    uint64_t reserved = e.offset;
+    assert_int_equal(storage_delete(kit.s, reserved, &seq), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(storage_preserve(kit.s, id), YOLK_OK);
+    assert_int_equal(storage_reserve(kit.s, "w", 1, 4096, &id), YOLK_OK);
+    assert_int_equal(storage_locate(kit.s, id, &e), YOLK_OK);
+    uint64_t written = e.offset;
+    assert_int_equal(storage_written(kit.s, id, 9), YOLK_OK);
+    assert_int_equal(storage_preserve(kit.s, id), YOLK_OK);
+    kit_settle(&kit);
+    assert_int_equal(storage_find(kit.s, "w", 1, &e), YOLK_OK);
+    assert_int_equal(storage_find(kit.s, "r", 1, &e), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY - 8192);
+    assert_int_equal(stats(&kit).handles, 0);
+    assert_int_equal(storage_delete(kit.s, reserved, &seq), YOLK_OK);
+    assert_int_equal(storage_delete(kit.s, written, &seq), YOLK_OK);
+    assert_int_equal(storage_delete(kit.s, written, &seq), YOLK_ERR_NOT_FOUND);
+    kit_settle(&kit);
+    assert_int_equal(storage_deleted(kit.s), seq);
+    assert_int_equal(stats(&kit).free_bytes, CAPACITY);
+    check(&kit);
+    kit_free(&kit);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 5, CAPACITY);
+    kit_open(&kit);
+    static char long_key[MAX_KEY_SIZE + 1];
+    uint64_t id;
+    assert_int_equal(storage_reserve(kit.s, "", 0, 1, &id), YOLK_ERR_INVALID);
+    assert_int_equal(storage_reserve(kit.s, long_key, sizeof long_key, 1, &id), YOLK_ERR_INVALID);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 0, &id), YOLK_ERR_INVALID);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, CAPACITY + 1, &id), YOLK_ERR_TOO_LARGE);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, UINT64_MAX, &id), YOLK_ERR_TOO_LARGE);
+    assert_int_equal(storage_reserve(kit.s, long_key, MAX_KEY_SIZE, CAPACITY, &id), YOLK_OK);
+    uint64_t more;
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &more), YOLK_ERR_NO_SPACE);
+    /* The longest key goes through the journal. */
+    assert_int_equal(storage_written(kit.s, id, 3), YOLK_OK);
+    kit_settle(&kit);
+    assert_int_equal(stats(&kit).committed, 1);
+    assert_int_equal(storage_close(kit.s), YOLK_OK);
+    kit_open(&kit);
+    struct storage_extent e;
+    assert_int_equal(storage_find(kit.s, long_key, MAX_KEY_SIZE, &e), YOLK_OK);
+    assert_int_equal(e.size, CAPACITY);
+    kit_free(&kit);
+}
+
+/* More keys than a checkpoint could hold are refused as if there were no space. */
+static void keys_are_bounded_by_the_journal(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 6, 4u << 20);
+    kit.options.journal_bytes = 1u << 20;
+    kit_open(&kit);
+    char key[MAX_KEY_SIZE] = {0};
+    unsigned n = 0;
+    uint64_t id;
+    int status;
+    for (;; n++) {
+        snprintf(key, sizeof key, "%u", n);
+        status = storage_reserve(kit.s, key, sizeof key, 1, &id);
+        if (status != YOLK_OK)
+            break;
+        assert_int_equal(storage_written(kit.s, id, n), YOLK_OK);
+        kit_settle(&kit);
+    }
+    assert_int_equal(status, YOLK_ERR_NO_SPACE);
+    assert_in_range(n, 100, 120); /* 7/16 MiB of 4128 bytes each */
+    assert_true(stats(&kit).free_bytes > 0);
+    /* And the journal goes round with them all. */
+    struct storage_extent e;
+    for (unsigned i = 0; i < 1000; i++) {
+        uint64_t cursor = 0, seq;
+        assert_true(storage_next(kit.s, &cursor, &e));
+        memcpy(key, e.key, sizeof key);
+        assert_int_equal(storage_delete(kit.s, e.offset, &seq), YOLK_OK);
+        kit_settle(&kit);
+        assert_int_equal(storage_reserve(kit.s, key, sizeof key, 1, &id), YOLK_OK);
+        assert_int_equal(storage_written(kit.s, id, i), YOLK_OK);
+        kit_settle(&kit);
+    }
+    assert_null(storage_unwritable(kit.s));
+    assert_true(stats(&kit).checkpoints > 3);
+    check(&kit);
+    storage_abandon(kit.s);
+    kit_open(&kit);
+    assert_int_equal(stats(&kit).committed, n);
+    assert_int_equal(storage_info(kit.s)->damaged, 0);
+    kit_free(&kit);
+}
+
+static void survives_close_and_kill(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 7, CAPACITY);
+    kit_open(&kit);
+    struct storage_info first = *storage_info(kit.s);
+    for (unsigned i = 0; i < 2; i++) {
+        struct item *item = kit_put(&kit, 9000);
+        struct item kept = *item;
+        if (i == 0)
+            kit_close(&kit);
+        else {
+            disk_kill(kit.disk);
+            storage_abandon(kit.s);
+        }
+        kit_open(&kit);
+        const struct storage_info *info = storage_info(kit.s);
+        assert_int_equal(info->clean, i == 0);
+        assert_false(info->created);
+        assert_int_equal(info->damaged, 0);
+        assert_int_equal(info->generation, first.generation);
+        assert_memory_equal(info->storage_id, first.storage_id, STORAGE_ID_SIZE);
+        assert_int_equal(info->extents, i + 1);
+        uint64_t cursor = kept.offset;
+        struct storage_extent e;
+        assert_true(storage_next(kit.s, &cursor, &e));
+        assert_int_equal(e.offset, kept.offset);
+        assert_int_equal(e.checksum, kept.crc);
+        assert_true(kit_bytes_right(&kit, kit.s, &e));
+        check(&kit);
+    }
+    /* Empty by wish: another identity, a later generation. */
+    kit_close(&kit);
+    kit.options.start_empty = true;
+    kit.options.capacity_bytes = 2 * CAPACITY;
+    kit_open(&kit);
+    assert_true(storage_info(kit.s)->created);
+    assert_int_equal(storage_info(kit.s)->generation, first.generation + 1);
+    assert_memory_not_equal(storage_info(kit.s)->storage_id, first.storage_id, STORAGE_ID_SIZE);
+    assert_int_equal(storage_info(kit.s)->capacity, 2 * CAPACITY);
+    assert_int_equal(stats(&kit).committed, 0);
+    kit_close(&kit);
+    kit.options.start_empty = false;
+    kit.options.capacity_bytes = CAPACITY;
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->capacity, 2 * CAPACITY);
+    assert_non_null(strstr(storage_info(kit.s)->note, "keeps it"));
+    assert_int_equal(storage_info(kit.s)->extents, 0);
+    kit_free(&kit);
+}
+
+static void takes_the_first_free_slot(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 8, CAPACITY);
+    kit_open(&kit);
+    struct storage *one = kit.s, *two, *three;
+    assert_int_equal(storage_info(one)->slot, 0);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &two), YOLK_OK);
+    assert_int_equal(storage_info(two)->slot, 1);
+    assert_string_equal(storage_info(two)->path, KIT_PATH ".slot1");
+    assert_memory_not_equal(storage_info(one)->storage_id, storage_info(two)->storage_id,
+                            STORAGE_ID_SIZE);
+    kit_put(&kit, 4096);
+    kit_close(&kit);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &three), YOLK_OK);
+    assert_int_equal(storage_info(three)->slot, 0);
+    assert_int_equal(storage_info(three)->extents, 1);
+    assert_int_equal(storage_close(three), YOLK_OK);
+    assert_int_equal(storage_close(two), YOLK_OK);
+    kit_free(&kit);
+}
+
+/* ---- disks and files that are not what they should be ---- */
+static void shrinks_to_the_disk(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 9, 1ull << 30);
+    disk_set_space(kit.disk, 200u << 20);
+    kit_open(&kit);
+    const struct storage_info *info = storage_info(kit.s);
+    assert_in_range(info->capacity, 160u << 20, 190u << 20);
+    assert_true(info->extent_offset + info->capacity <= 190u << 20);
+    assert_non_null(strstr(info->note, "instead of 1GiB"));
+    kit_free(&kit);
+
+    kit_init(&kit, 9, 1ull << 30);
+    disk_set_space(kit.disk, 12u << 20);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_NO_SPACE);
+    assert_non_null(strstr(yolk_last_error(), "only 12MiB is free"));
+    assert_false(disk_has(kit.disk, KIT_SLOT0));
+    kit_free(&kit);
+}
+
+static void works_where_blocks_cannot_be_reserved(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 10, CAPACITY);
+    disk_set_allocate(kit.disk, YOLK_ERR_UNSUPPORTED);
+    kit_open(&kit);
+    assert_false(storage_info(kit.s)->preallocated);
+    assert_non_null(strstr(storage_info(kit.s)->note, "sparse"));
+    kit_put(&kit, 4096);
+
+    /* Values then may find the disk full. */
+    storage_writes_failed(kit.s, "no space left for values");
+    assert_string_equal(storage_unwritable(kit.s), "no space left for values");
+    uint64_t id;
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &id), YOLK_ERR_IO);
+    assert_non_null(strstr(yolk_last_error(), "no space left for values"));
+    kit_delete(&kit, kit_any_committed(&kit));
+    kit_settle(&kit);
+    assert_int_equal(storage_deleted(kit.s), 1);
+    storage_writes_resumed(kit.s);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &id), YOLK_OK);
+    assert_int_equal(storage_abort(kit.s, id), YOLK_OK);
+    kit_close(&kit);
+    kit_open(&kit);
+    assert_false(storage_info(kit.s)->preallocated);
+    kit_free(&kit);
+
+    /* Somebody took the space in between. */
+    kit_init(&kit, 10, CAPACITY);
+    disk_set_allocate(kit.disk, YOLK_ERR_NO_SPACE);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_NO_SPACE);
+    kit_free(&kit);
+}
+
+static void refused(struct kit *kit, int status, const char *text)
+{
+    uint64_t size, after;
+    const uint8_t *bytes = disk_bytes(kit->disk, KIT_SLOT0, &size);
+    uint8_t *copy = malloc(size);
+    assert_non_null(copy);
+    memcpy(copy, bytes, size);
+    for (unsigned empty = 0; empty < 2; empty++) {
+        kit->options.start_empty = empty;
+        assert_int_equal(storage_open(&kit->fs, &kit->options, &kit->s), status);
+        if (strstr(yolk_last_error(), text) == NULL)
+            fail_msg("\"%s\" says nothing of \"%s\"", yolk_last_error(), text);
+        bytes = disk_bytes(kit->disk, KIT_SLOT0, &after);
+        assert_int_equal(after, size);
+        assert_memory_equal(bytes, copy, size);
+    }
+    free(copy);
+    /* By an explicit option it is made anew. */
+    kit->options.start_empty = false;
+    kit->options.replace = true;
+    kit_open(kit);
+    assert_true(storage_info(kit->s)->created);
+    kit->options.replace = false;
+    kit_close(kit);
+    kit_open(kit);
+    assert_int_equal(storage_info(kit->s)->damaged, 0);
+    kit_close(kit);
+}
+
+/* A good file, and its bytes to spoil. */
+static uint8_t *good_file(struct kit *kit, uint64_t *size)
+{
+    kit_open(kit);
+    for (unsigned i = 0; i < 5; i++)
+        kit_put(kit, 5000);
+    kit_close(kit);
+    return disk_bytes(kit->disk, KIT_SLOT0, size);
+}
+
+static void refuses_foreign_files(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 11, CAPACITY);
+    uint64_t size;
+    static uint8_t text[8 << 20];
+
+    memset(text, 'x', sizeof text);
+    disk_put(kit.disk, KIT_SLOT0, text, sizeof text);
+    refused(&kit, YOLK_ERR_UNSUPPORTED, "is not an extent file");
+
+    memset(text, 0, sizeof text);
+    disk_put(kit.disk, KIT_SLOT0, text, sizeof text);
+    refused(&kit, YOLK_ERR_CORRUPT, "only zeros");
+
+    disk_put(kit.disk, KIT_SLOT0, text, 0);
+    refused(&kit, YOLK_ERR_EOF, "too few");
+    disk_put(kit.disk, KIT_SLOT0, "hello", 5);
+    refused(&kit, YOLK_ERR_EOF, "it has 5 bytes");
+
+    uint8_t *bytes = good_file(&kit, &size);
+    memcpy(text, bytes, size);
+    disk_put(kit.disk, KIT_SLOT0, text, size - 4096);
+    refused(&kit, YOLK_ERR_CORRUPT, "cut off");
+
+    bytes = good_file(&kit, &size);
+    bytes[100] ^= 1;
+    bytes[FORMAT_SUPERBLOCK_GAP + 100] ^= 1;
+    refused(&kit, YOLK_ERR_CORRUPT, "damaged");
+    kit_free(&kit);
+}
+
+static void refuses_newer_formats(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 12, CAPACITY);
+    for (unsigned feature = 0; feature < 2; feature++) {
+        uint64_t size;
+        uint8_t *bytes = good_file(&kit, &size);
+        struct format_superblock sb;
+        assert_int_equal(format_superblock_decode(bytes, &sb), FORMAT_VALID);
+        if (feature)
+            sb.incompatible = 1ull << 40;
+        else
+            sb.version = FORMAT_VERSION + 1;
+        format_superblock_encode(&sb, bytes + (sb.sequence % 2) * FORMAT_SUPERBLOCK_GAP);
+        refused(&kit, YOLK_ERR_UNSUPPORTED, feature ? "features 10000000000" : "format version 2");
+    }
+    /* A feature that may be ignored is ignored. */
+    uint64_t size;
+    uint8_t *bytes = good_file(&kit, &size);
+    for (unsigned i = 0; i < 2; i++) {
+        struct format_superblock sb;
+        assert_int_equal(format_superblock_decode(bytes + i * FORMAT_SUPERBLOCK_GAP, &sb),
+                         FORMAT_VALID);
+        sb.compatible = 1ull << 40;
+        format_superblock_encode(&sb, bytes + i * FORMAT_SUPERBLOCK_GAP);
+    }
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->extents, 5);
+    kit_free(&kit);
+}
+
+static void refuses_a_file_without_its_journal(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 13, CAPACITY);
+    uint64_t size;
+    for (unsigned kill = 0; kill < 2; kill++) {
+        uint8_t *bytes = good_file(&kit, &size);
+        if (kill) {
+            kit_open(&kit);
+            disk_kill(kit.disk);
+            storage_abandon(kit.s);
+        }
+        memset(bytes + FORMAT_JOURNAL_OFFSET, 0, 2u << 20);
+        assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_CORRUPT);
+        assert_non_null(strstr(yolk_last_error(), "its journal is gone"));
+        kit.options.start_empty = true; /* it is ours, so this will do */
+        kit_open(&kit);
+        kit_close(&kit);
+        kit.options.start_empty = false;
+    }
+    kit_free(&kit);
+}
+
+/* One superblock is enough; rotten blocks in the journal cost their records, and are counted. */
+static void goes_on_with_damage(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 14, CAPACITY);
+    uint64_t size;
+    uint8_t *bytes = good_file(&kit, &size);
+    for (unsigned i = 0; i < 2; i++) {
+        bytes[i * FORMAT_SUPERBLOCK_GAP + 50] ^= 4;
+        kit_open(&kit);
+        assert_int_equal(storage_info(kit.s)->damaged, 1);
+        assert_int_equal(storage_info(kit.s)->extents, 5);
+        kit_close(&kit);
+        kit_open(&kit); /* both were written since */
+        assert_int_equal(storage_info(kit.s)->damaged, 0);
+        kit_close(&kit);
+    }
+    struct format_superblock sb;
+    assert_int_equal(format_superblock_decode(bytes, &sb), FORMAT_VALID);
+    bytes[format_area_offset(&sb, 1) + 2 * FORMAT_BLOCK + 70] ^= 1; /* epoch 1, third record */
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->extents, 4);
+    assert_int_equal(storage_info(kit.s)->damaged, 1);
+    check(&kit);
+    kit_put(&kit, 5000);
+    kit_close(&kit);
+    kit_open(&kit); /* the place was filled */
+    assert_int_equal(storage_info(kit.s)->damaged, 0);
+    assert_int_equal(storage_info(kit.s)->extents, 5);
+    kit_free(&kit);
+}
+
+/* ---- errors of the disk ---- */
+static void goes_on_after_journal_errors(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 15, CAPACITY);
+    kit_open(&kit);
+    struct item kept = *kit_put(&kit, 4096);
+    static const int statuses[] = {YOLK_ERR_IO, YOLK_ERR_NO_SPACE};
+    for (unsigned i = 0; i < 2; i++) {
+        struct item *item = kit_reserve(&kit, 4096);
+        kit_write(&kit, item);
+        disk_fail_writes(kit.disk, 0, 3, statuses[i]);
+        for (unsigned n = 0; n < 3; n++) {
+            assert_true(kit_journal_begin(&kit));
+            kit_journal_end(&kit);
+            assert_false(item->committed);
+            uint64_t id;
+            assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &id), YOLK_ERR_IO);
+            assert_non_null(strstr(yolk_last_error(), "a write of the journal failed"));
+        }
+        kit_settle(&kit);
+        assert_true(item->committed);
+        assert_null(storage_unwritable(kit.s));
+    }
+    assert_int_equal(stats(&kit).journal_errors, 6);
+
+    /* Nothing is durable after a sync that failed, until all was written again and synced. */
+    kit_delete(&kit, kit_any_committed(&kit));
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    disk_fail_syncs(kit.disk, 0, 2);
+    uint64_t writes = stats(&kit).journal_writes;
+    for (unsigned n = 0; n < 2; n++) {
+        assert_true(kit_sync_begin(&kit));
+        kit_sync_end(&kit);
+        assert_int_equal(storage_deleted(kit.s), 0);
+        assert_non_null(strstr(storage_unwritable(kit.s), "a sync of the journal failed"));
+        assert_false(storage_sync_plan(kit.s)); /* not without writing it again */
+        assert_true(kit_journal_begin(&kit));
+        kit_journal_end(&kit);
+        assert_int_equal(stats(&kit).journal_writes, ++writes);
+        assert_int_equal(storage_deleted(kit.s), 0);
+    }
+    assert_true(kit_sync_begin(&kit));
+    kit_sync_end(&kit);
+    assert_int_equal(storage_deleted(kit.s), 1);
+    assert_null(storage_unwritable(kit.s));
+    assert_int_equal(stats(&kit).sync_errors, 2);
+    check(&kit);
+    (void)kept;
+    kit_close(&kit);
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->extents, 2);
+    assert_int_equal(storage_info(kit.s)->damaged, 0);
+    kit_free(&kit);
+}
+
+/* The blocks are written again at their old places, bytes and all. */
+static void writes_the_same_again_after_a_failed_sync(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 16, CAPACITY);
+    kit_open(&kit);
+    kit_put(&kit, 4096);
+    uint8_t first[3 * 4096];
+    uint64_t at = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        struct item *item = kit_reserve(&kit, 4096);
+        kit_write(&kit, item);
+        assert_true(kit_journal_begin(&kit));
+        assert_int_equal(kit.io.size, 4096);
+        memcpy(first + i * 4096, kit.io.data, 4096);
+        if (i == 0)
+            at = kit.io.offset;
+        kit_journal_end(&kit);
+    }
+    disk_fail_syncs(kit.disk, 0, 1);
+    assert_true(kit_sync_begin(&kit));
+    kit_sync_end(&kit);
+    assert_true(kit_journal_begin(&kit));
+    assert_int_equal(kit.io.size, sizeof first);
+    assert_int_equal(kit.io.offset, at);
+    assert_memory_equal(kit.io.data, first, sizeof first);
+    kit_journal_end(&kit);
+    kit_settle(&kit);
+    assert_null(storage_unwritable(kit.s));
+    kit_free(&kit);
+}
+
+static void says_what_fails_at_open(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 17, CAPACITY);
+    uint64_t size;
+    good_file(&kit, &size);
+    for (unsigned after = 0; after < 4; after++) {
+        disk_fail_reads(kit.disk, after, 1);
+        assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_IO);
+    }
+    disk_fail_reads(kit.disk, 0, 0);
+    disk_fail_syncs(kit.disk, 0, 1);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_IO);
+    disk_fail_writes(kit.disk, 0, 1, YOLK_ERR_IO);
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), YOLK_ERR_IO);
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->extents, 5);
+    kit.options.capacity_bytes = 0;
+    struct storage *other;
+    assert_int_equal(storage_open(&kit.fs, &kit.options, &other), YOLK_ERR_CONFIG);
+    kit_free(&kit);
+}
+
+/* A write that cannot be had at close leaves a file as after a kill. */
+static void close_answers_for_the_disk(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 18, CAPACITY);
+    kit_open(&kit);
+    kit_put(&kit, 4096);
+    kit_delete(&kit, kit_any_committed(&kit));
+    disk_fail_writes(kit.disk, 0, 100, YOLK_ERR_IO);
+    assert_int_equal(storage_close(kit.s), YOLK_ERR_IO);
+    disk_fail_writes(kit.disk, 0, 0, YOLK_OK);
+    kit_open(&kit);
+    assert_false(storage_info(kit.s)->clean);
+    check(&kit);
+    kit_free(&kit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(goes_from_free_to_free),
+        cmocka_unit_test(delete_waits_for_the_sync_after_it),
+        cmocka_unit_test(lease_asks_for_the_same_extent),
+        cmocka_unit_test(each_id_ends_once),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(keys_are_bounded_by_the_journal),
+        cmocka_unit_test(survives_close_and_kill),
+        cmocka_unit_test(takes_the_first_free_slot),
+        cmocka_unit_test(shrinks_to_the_disk),
+        cmocka_unit_test(works_where_blocks_cannot_be_reserved),
+        cmocka_unit_test(refuses_foreign_files),
+        cmocka_unit_test(refuses_newer_formats),
+        cmocka_unit_test(refuses_a_file_without_its_journal),
+        cmocka_unit_test(goes_on_with_damage),
+        cmocka_unit_test(goes_on_after_journal_errors),
+        cmocka_unit_test(writes_the_same_again_after_a_failed_sync),
+        cmocka_unit_test(says_what_fails_at_open),
+        cmocka_unit_test(close_answers_for_the_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
