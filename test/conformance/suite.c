@@ -427,8 +427,13 @@ static void cancel_and_free(void **state)
     assert_int_equal(yolk_engine_batch_poll(w.consumer, batch, 0, &status), YOLK_OK);
     assert_int_equal(status.status, YOLK_OK);
     assert_int_equal(yolk_engine_batch_free(w.consumer, batch), YOLK_OK);
-    /* Freed in flight, and the segment closed under it: reclaimed when quiet. */
+    /* Freed in flight, and the segment closed under it: reclaimed when quiet. Each has memory of
+     * its own, because an earlier one may still be on its way. */
     for (uint32_t round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < 8; i++) {
+            requests[i].local = w.local + (round * 8 + i) * 6144;
+            requests[i].size = 6144;
+        }
         assert_int_equal(yolk_engine_batch_create(w.consumer, 8, &batch), YOLK_OK);
         assert_int_equal(yolk_engine_batch_submit(w.consumer, batch, requests, 8, verdicts, NULL),
                          YOLK_OK);

@@ -52,7 +52,6 @@ enum yolk_status ring_create(uint32_t depth, struct ring **out)
     }
     for (uint32_t i = 0; i < ring->depth; i++)
         ring->slots[i].next = i + 1 < ring->depth ? i + 1 : NONE;
-    ring->done_head = NONE;
     mutex_init(&ring->lock);
     base_list_init(&ring->node);
     /* Without the table each step names the descriptor itself. */
@@ -74,7 +73,10 @@ void ring_destroy(struct ring *ring)
 
 void ring_use(struct ring *ring, const struct file_served *served)
 {
-    if (!ring->has_files || ring->registered == served || atomic_load(&served->gone))
+    /* Entries that were gathered name the fixed file by its place, so it stays while there are any.
+     */
+    if (!ring->has_files || ring->registered == served || ring->under_way > 0 ||
+        atomic_load(&served->gone))
         return;
     bool done = io_uring_register_files_update(&ring->uring, 0, &served->descriptor, 1) == 1;
     ring->registered = done ? served : NULL;
@@ -150,11 +152,11 @@ static void slot_over(struct ring *ring, uint32_t index)
     ring->under_way--;
     slot->state = RING_SLOT_OVER;
     slot->next = NONE;
-    if (ring->done_head == NONE)
-        ring->done_head = index;
+    if (slot->user->done_head == NONE)
+        slot->user->done_head = index;
     else
-        ring->slots[ring->done_tail].next = index;
-    ring->done_tail = index;
+        ring->slots[slot->user->done_tail].next = index;
+    slot->user->done_tail = index;
 }
 
 /* An entry; what was gathered goes out first where there is none. NULL: the kernel takes none now.
@@ -238,8 +240,13 @@ static enum yolk_submit start(struct ring *ring, struct ring_slot *slot,
     return io->status == YOLK_OK ? YOLK_SUBMIT_DONE : YOLK_SUBMIT_FAILED;
 }
 
-enum yolk_submit ring_submit(struct ring *ring, const struct file_target *target,
-                             struct yolk_io *io)
+void ring_user_init(struct ring_user *user)
+{
+    *user = (struct ring_user){.done_head = NONE};
+}
+
+enum yolk_submit ring_submit(struct ring *ring, struct ring_user *user,
+                             const struct file_target *target, struct yolk_io *io)
 {
     uint32_t index = take_slot(ring);
     if (index == NONE)
@@ -250,9 +257,10 @@ enum yolk_submit ring_submit(struct ring *ring, const struct file_target *target
         give_slot_back(ring, index);
         return result;
     }
-    ring->busy++;
+    slot->user = user;
+    user->busy++;
     ring->under_way++;
-    file_io_count_depth(ring->busy);
+    file_io_count_depth(user->busy);
     go_on(ring, index);
     if (ring->gathered >= GATHERED_MAX)
         ring_flush(ring);
@@ -292,17 +300,18 @@ void ring_reap(struct ring *ring)
     ring_flush(ring);
 }
 
-uint32_t ring_take_done(struct ring *ring, struct yolk_completion *completions, uint32_t max)
+uint32_t ring_take_done(struct ring *ring, struct ring_user *user,
+                        struct yolk_completion *completions, uint32_t max)
 {
     uint32_t n = 0;
-    for (; n < max && ring->done_head != NONE; n++) {
-        uint32_t index = ring->done_head;
+    for (; n < max && user->done_head != NONE; n++) {
+        uint32_t index = user->done_head;
         const struct ring_slot *slot = &ring->slots[index];
-        ring->done_head = slot->next;
+        user->done_head = slot->next;
         completions[n] =
             (struct yolk_completion){slot->io.cookie, slot->transferred, slot->io.status};
         give_slot_back(ring, index);
-        ring->busy--;
+        user->busy--;
     }
     return n;
 }
@@ -323,10 +332,10 @@ static void cancel_slot(struct ring *ring, uint32_t index, enum yolk_status endi
     ring->gathered++;
 }
 
-void ring_cancel(struct ring *ring, uint64_t cookie)
+void ring_cancel(struct ring *ring, const struct ring_user *user, uint64_t cookie)
 {
     for (uint32_t i = 0; i < ring->depth; i++)
-        if (ring->slots[i].state != RING_SLOT_FREE && ring->slots[i].io.cookie == cookie)
+        if (ring->slots[i].user == user && ring->slots[i].io.cookie == cookie)
             cancel_slot(ring, i, YOLK_ERR_CANCELED);
     ring_flush(ring);
 }
@@ -357,7 +366,7 @@ void ring_drain(struct ring *ring, const struct file_served *served, enum yolk_s
         forget(ring);
 }
 
-bool ring_is_posted(const struct ring *ring)
+bool ring_is_posted(const struct ring *ring, const struct ring_user *user)
 {
-    return ring->done_head == NONE && ring->waiting == 0 && ring->gathered == 0;
+    return user->done_head == NONE && ring->waiting == 0 && ring->gathered == 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io_uring for files that this process serves. Each channel has a ring to itself while it is open;
- * rings are kept for the next one. All rings of the process stand in one list, because who ends
+/* io_uring for files that this process serves. A channel gets a ring that nobody uses, or a new
+ * one; beyond so many, or when the kernel gives no more, it shares the one with the fewest users.
+ * Rings are kept for later channels. All rings of the process stand in one list, because who ends
  * serving a file must quiet the rings of every endpoint. */
 #include "transport/uring/uring.h"
 
@@ -28,6 +29,7 @@ struct uring_channel {
     struct uring_endpoint *endpoint;
     struct file_target *target;
     struct ring *ring;
+    struct ring_user user;
 };
 
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,37 +72,38 @@ static enum yolk_status uring_init(const struct yolk_transport_options *options,
 }
 
 /* ---- rings ---- */
-static struct ring *find_idle(const struct uring_endpoint *endpoint)
+/* The one with the fewest users; NULL: there is none. */
+static struct ring *find_ring(const struct uring_endpoint *endpoint)
 {
+    struct ring *best = NULL;
     BASE_LIST_FOREACH(node, &rings)
     {
         struct ring *ring = BASE_CONTAINER(node, struct ring, node);
-        if (ring->endpoint == endpoint && !ring->taken)
-            return ring;
+        if (ring->endpoint == endpoint && (best == NULL || ring->users < best->users))
+            best = ring;
     }
-    return NULL;
+    return best;
 }
 
-/* A failure makes the engine go by another transport: no waiting for channels that may be idle. */
 static enum yolk_status take_ring(struct uring_endpoint *endpoint, struct ring **out)
 {
     enum yolk_status status = YOLK_OK;
+    struct ring *made = NULL;
     pthread_mutex_lock(&rings_lock);
-    struct ring *ring = find_idle(endpoint);
-    if (ring == NULL && endpoint->ring_count == RINGS_MAX)
-        status = base_fail(YOLK_ERR_SYSTEM, 0, "all %d rings are in use", RINGS_MAX);
-    else if (ring == NULL)
-        status = ring_create(endpoint->depth, &ring);
-    if (status == YOLK_OK && base_list_empty(&ring->node)) {
+    struct ring *ring = find_ring(endpoint);
+    if (ring == NULL || (ring->users > 0 && endpoint->ring_count < RINGS_MAX))
+        status = ring_create(endpoint->depth, &made);
+    if (made != NULL) {
+        ring = made;
         ring->endpoint = endpoint;
         endpoint->ring_count++;
         base_list_push_back(&rings, &ring->node);
     }
-    if (status == YOLK_OK)
-        ring->taken = true;
+    if (ring != NULL)
+        ring->users++;
     pthread_mutex_unlock(&rings_lock);
     *out = ring;
-    return status;
+    return ring != NULL ? YOLK_OK : status;
 }
 
 static void drain_all(const struct uring_endpoint *endpoint, const struct file_served *served,
@@ -131,7 +134,7 @@ static void uring_fini(void *endpoint)
 {
     struct uring_endpoint *mine = endpoint;
     pthread_mutex_lock(&rings_lock);
-    for (struct ring *ring = find_idle(mine); ring != NULL; ring = find_idle(mine)) {
+    for (struct ring *ring = find_ring(mine); ring != NULL; ring = find_ring(mine)) {
         base_list_remove(&ring->node);
         ring_destroy(ring);
     }
@@ -226,6 +229,7 @@ static enum yolk_status uring_channel_open(void *endpoint, void *target, void **
         free(made);
         return status;
     }
+    ring_user_init(&made->user);
     mutex_lock(&made->ring->lock);
     ring_use(made->ring, made->target->served);
     mutex_unlock(&made->ring->lock);
@@ -241,7 +245,7 @@ static enum yolk_submit uring_submit(void *channel, struct yolk_io *io)
     if (atomic_load(&mine->endpoint->stopped))
         return YOLK_SUBMIT_FAILED;
     mutex_lock(&mine->ring->lock);
-    enum yolk_submit result = ring_submit(mine->ring, mine->target, io);
+    enum yolk_submit result = ring_submit(mine->ring, &mine->user, mine->target, io);
     mutex_unlock(&mine->ring->lock);
     return result;
 }
@@ -256,32 +260,32 @@ static void uring_flush(void *channel)
 
 static uint32_t uring_poll(void *channel, struct yolk_completion *completions, uint32_t max)
 {
-    struct ring *ring = ((struct uring_channel *)channel)->ring;
-    mutex_lock(&ring->lock);
-    ring_reap(ring);
-    uint32_t n = ring_take_done(ring, completions, max);
-    mutex_unlock(&ring->lock);
+    struct uring_channel *mine = channel;
+    mutex_lock(&mine->ring->lock);
+    ring_reap(mine->ring);
+    uint32_t n = ring_take_done(mine->ring, &mine->user, completions, max);
+    mutex_unlock(&mine->ring->lock);
     return n;
 }
 
 static void uring_cancel(void *channel, uint64_t cookie)
 {
-    struct ring *ring = ((struct uring_channel *)channel)->ring;
-    mutex_lock(&ring->lock);
-    ring_cancel(ring, cookie);
-    mutex_unlock(&ring->lock);
+    struct uring_channel *mine = channel;
+    mutex_lock(&mine->ring->lock);
+    ring_cancel(mine->ring, &mine->user, cookie);
+    mutex_unlock(&mine->ring->lock);
 }
 
 static enum yolk_status uring_channel_close(void *channel)
 {
     struct uring_channel *mine = channel;
     mutex_lock(&mine->ring->lock);
-    bool busy = mine->ring->busy > 0;
+    bool busy = mine->user.busy > 0;
     mutex_unlock(&mine->ring->lock);
     if (busy)
         return YOLK_ERR_BUSY;
     pthread_mutex_lock(&rings_lock);
-    mine->ring->taken = false;
+    mine->ring->users--;
     pthread_mutex_unlock(&rings_lock);
     free(mine);
     return YOLK_OK;
@@ -289,14 +293,17 @@ static enum yolk_status uring_channel_close(void *channel)
 
 static uint32_t uring_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
 {
-    struct ring *ring = ((struct uring_channel *)channel)->ring;
-    mutex_lock(&ring->lock);
-    /* The descriptor announces only what the kernel has. */
-    bool announced = ring_is_posted(ring);
-    mutex_unlock(&ring->lock);
-    if (!announced || max == 0)
+    struct uring_channel *mine = channel;
+    pthread_mutex_lock(&rings_lock);
+    bool shared = mine->ring->users > 1;
+    pthread_mutex_unlock(&rings_lock);
+    mutex_lock(&mine->ring->lock);
+    bool posted = ring_is_posted(mine->ring, &mine->user);
+    mutex_unlock(&mine->ring->lock);
+    /* The descriptor announces only what the kernel has, and another user may take that in. */
+    if (shared || !posted || max == 0)
         return 0;
-    fds[0] = (struct pollfd){.fd = ring->uring.ring_fd, .events = POLLIN};
+    fds[0] = (struct pollfd){.fd = mine->ring->uring.ring_fd, .events = POLLIN};
     return 1;
 }
 

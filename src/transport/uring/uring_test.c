@@ -222,6 +222,47 @@ static void cancel_ends_what_is_queued(void **state)
     free(memory);
 }
 
+/* More batches than rings, all with something to do before any is waited for. */
+static void more_channels_than_rings(void **state)
+{
+    (void)state;
+    enum { BATCHES = 100, EACH = 3, SIZE = 4096 };
+    struct kit k = {.ops = {transport_uring_ops()}, .ops_count = 1, .size = 4 * MIB};
+    kit_open(&k);
+    uint8_t *memory = malloc((size_t)BATCHES * EACH * SIZE);
+    assert_int_equal(yolk_engine_register(k.engine, memory, (size_t)BATCHES * EACH * SIZE),
+                     YOLK_OK);
+    uint64_t batches[BATCHES];
+    for (uint64_t b = 0; b < BATCHES; b++) {
+        struct yolk_request requests[EACH];
+        enum yolk_status verdicts[EACH];
+        for (uint64_t i = 0; i < EACH; i++)
+            requests[i] = (struct yolk_request){.opcode = YOLK_READ,
+                                                .local = memory + (b * EACH + i) * SIZE,
+                                                .segment = k.segment,
+                                                .offset = (b * EACH + i) * SIZE + 100,
+                                                .size = SIZE};
+        assert_int_equal(yolk_engine_batch_create(k.engine, EACH, &batches[b]), YOLK_OK);
+        assert_int_equal(
+            yolk_engine_batch_submit(k.engine, batches[b], requests, EACH, verdicts, NULL),
+            YOLK_OK);
+    }
+    /* Only one of them is looked at until it is over; then those before it. */
+    for (int b = BATCHES - 1; b >= 0; b--) {
+        uint64_t limit = yolk_engine_now_ns(k.engine) + UINT64_C(30000000000);
+        assert_int_equal(yolk_engine_batch_wait(k.engine, batches[b], limit), YOLK_OK);
+        for (uint32_t i = 0; i < EACH; i++) {
+            struct yolk_task_status status;
+            assert_int_equal(yolk_engine_batch_poll(k.engine, batches[b], i, &status), YOLK_OK);
+            assert_int_equal(status.status, YOLK_OK);
+        }
+        assert_int_equal(yolk_engine_batch_free(k.engine, batches[b]), YOLK_OK);
+    }
+    assert_true(kit_is_filled(memory, (uint64_t)BATCHES * EACH * SIZE, 100));
+    kit_close(&k);
+    free(memory);
+}
+
 int main(void)
 {
     const struct yolk_transport_options options = {.struct_size = sizeof(options)};
@@ -233,6 +274,7 @@ int main(void)
     };
     const struct CMUnitTest used[] = {
         cmocka_unit_test(cancel_ends_what_is_queued),
+        cmocka_unit_test(more_channels_than_rings),
     };
     int failed = cmocka_run_group_tests(refused, NULL, NULL);
     if (transport_uring_ops()->probe(&options, &probe) != YOLK_OK) {
