@@ -33,6 +33,10 @@ struct yolk_store_options {
     uint64_t lease_ttl_ms;       /* embedded master only: nominal lease; 0: the master's default */
     uint64_t eviction_high_watermark_permille; /* embedded master only; 0: the default (950) */
     uint32_t replica_num; /* copies a put makes, each in another segment; at least 1 */
+    /* A node's disk, which what must leave its memory goes to; kept over restarts. */
+    uint64_t ssd_size_bytes; /* > 0: of values; the file is little larger */
+    const char *ssd_path;    /* the file is PATH.slot0, or the next free one; absolute */
+    uint64_t ssd_sync_ms;    /* a power loss costs the values of so long at most */
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */
@@ -49,8 +53,9 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_open(const struct yolk_store_
  * closed. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_close(struct yolk_store *store);
 
-/* Takes this process's segment out of use: no new placements at once, readers get grace_ms to
- * finish, then its objects are gone. Ok at once without a segment. */
+/* Takes this process's segments out of use: no new placements at once, readers get grace_ms to
+ * finish, then its objects are gone; those on its disk until it is opened again. Ok at once without
+ * a segment. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_drain(struct yolk_store *store,
                                                          uint64_t grace_ms);
 

@@ -73,6 +73,9 @@ enum base_setting {
     /* node */
     SET_SEGMENT_SIZE, /* --segment-size, --dram */
     SET_DRAIN_GRACE,  /* --drain-grace */
+    SET_SSD,          /* --ssd */
+    SET_SSD_PATH,     /* --ssd-path DIR */
+    SET_SSD_SYNC,     /* --ssd-sync */
     /* client */
     SET_PUT_WAIT,    /* --put-wait */
     SET_TIMEOUT,     /* --timeout */
@@ -87,6 +90,7 @@ enum base_setting {
     SET_BLOCK_SIZE,   /* --block-size */
     SET_NODES,        /* --nodes */
     SET_DRAM,         /* --dram: total over nodes */
+    SET_REPLAY_SSD,   /* --ssd: total over nodes */
     SET_CLIENTS,      /* --clients */
     SET_EMBEDDED,     /* --embedded */
     SET_PROCESSES,    /* --processes */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config_file.h"
+#include "cli/ssd.h"
 
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
 {
@@ -114,6 +115,7 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
                                 struct yolk_store **out)
 {
     struct yolk_store_options options;
+    char ssd_path[CLI_SSD_PATH_MAX];
     yolk_store_options_init(&options);
     options.master = base_config_string(config, SET_MASTER);
     options.name = text_or_null(config, SET_NAME);
@@ -124,6 +126,15 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
     cli_waits(config, &options.put_wait_ms, &options.timeout_ms);
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
     options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);
+    if (segment_size > 0 && base_config_u64(config, SET_SSD) > 0) {
+        int status =
+            cli_ssd_file(base_config_string(config, SET_SSD_PATH), ssd_path, sizeof ssd_path);
+        if (status != YOLK_OK)
+            return status;
+        options.ssd_path = ssd_path;
+        options.ssd_size_bytes = base_config_u64(config, SET_SSD);
+        options.ssd_sync_ms = base_config_u64(config, SET_SSD_SYNC);
+    }
     return yolk_store_open(&options, out);
 }
 

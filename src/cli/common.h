@@ -37,7 +37,7 @@ int cli_failure(const struct cli_command *command, enum yolk_status status, cons
 
 /* put-wait and timeout. Whoever gives only one of the two means the other one to fit. */
 void cli_waits(const struct base_config *config, uint64_t *put_wait_ms, uint64_t *timeout_ms);
-/* Opens a store as the settings say. With segment_size 0: a client. */
+/* Opens a store as the settings say. With segment_size 0: a client; else a node, with its disk. */
 enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
                                 struct yolk_store **out);
 /* Bytes of memory of this machine: more could be promised, but never filled. */

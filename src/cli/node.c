@@ -13,11 +13,14 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/common.h"
+#include "cli/ssd.h"
 #include "platform/net.h"
 #include "platform/process.h"
 
 static const struct cli_command command = {
-    "node", "", "Gives memory of this machine to the store and serves it until SIGTERM or SIGINT.",
+    "node", "",
+    "Gives memory of this machine, and with --ssd disk space, to the store and serves it until "
+    "SIGTERM or\nSIGINT.",
     COMMAND_NODE};
 
 static void second_signal(int number)
@@ -82,8 +85,11 @@ static int serve(const struct base_config *config, uint64_t size)
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     list_ports(ports, sizeof(ports));
-    printf("yolk node ready %s %s%s%s\n", ports, name, name[0] ? " " : "",
+    printf("yolk node ready %s %s%s%s", ports, name, name[0] ? " " : "",
            base_format_size(size, text, sizeof(text)));
+    if (base_config_u64(config, SET_SSD) > 0)
+        printf(" ssd %s", base_format_size(base_config_u64(config, SET_SSD), text, sizeof(text)));
+    putchar('\n');
     fflush(stdout);
     while (sigwait(&set, &number) != 0)
         ;
@@ -106,7 +112,7 @@ int cli_node(int argc, char **argv)
 {
     struct base_config config;
     uint64_t memory = cli_machine_memory();
-    char text[32];
+    char text[32], path[CLI_SSD_PATH_MAX];
     int code;
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
@@ -116,6 +122,13 @@ int cli_node(int argc, char **argv)
     if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
                                          "reach; start one with yolk master");
+    else if (base_config_origin(&config, SET_SSD_PATH) == ORIGIN_ARGUMENT &&
+             base_config_u64(&config, SET_SSD) == 0)
+        code = cli_usage_error(&command, "--ssd-path needs --ssd SIZE: how much of that disk the "
+                                         "store may use");
+    else if (base_config_u64(&config, SET_SSD) > 0 &&
+             cli_ssd_file(base_config_string(&config, SET_SSD_PATH), path, sizeof(path)) != YOLK_OK)
+        code = cli_usage_error(&command, "%s", yolk_last_error());
     else if (size > memory)
         code = cli_usage_error(&command, "--dram %s: this machine has %llu MiB of memory",
                                base_format_size(size, text, sizeof(text)),

@@ -15,6 +15,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/common.h"
+#include "cli/ssd.h"
 #include "cli/synthetic.h"
 
 static const struct cli_command command = {
@@ -101,6 +102,9 @@ static const char *find_bad_size(const struct replay_options *options, char *out
                  dram, block, options->nodes);
     else if (options->mode == REPLAY_MASTER)
         return NULL; /* that cluster has the memory it has */
+    else if (options->ssd > 0 && options->ssd / options->nodes < options->block_size)
+        snprintf(out, out_size, "--ssd %s: is less than one block of %s for each of %zu nodes",
+                 base_format_size(options->ssd, text, sizeof text), block, options->nodes);
     else if (options->mode == REPLAY_PROCESSES && share < MIB)
         snprintf(out, out_size, "--dram %s: is less than 1MiB for each of %zu nodes", dram,
                  options->nodes);
@@ -126,6 +130,10 @@ static const char *find_conflict(const struct base_config *config, struct replay
         return "--respawn needs --processes";
     if (options->hold && !processes)
         return "--hold needs --processes";
+    if (options->ssd > 0 && options->mode == REPLAY_MASTER)
+        return "--ssd: a running cluster has the disks it has";
+    if (base_config_origin(config, SET_SSD_PATH) == ORIGIN_ARGUMENT && options->ssd == 0)
+        return "--ssd-path needs --ssd SIZE";
     if ((options->master_flag_count || options->node_flag_count) && !processes)
         return "--master-flag and --node-flag need --processes";
     if (options->mode == REPLAY_EMBEDDED) {
@@ -158,6 +166,8 @@ static void read_options(const struct base_config *config, struct replay_options
         .json_path = text_or_null(config, SET_JSON),
         .block_size = base_config_u64(config, SET_BLOCK_SIZE),
         .dram = base_config_u64(config, SET_DRAM),
+        .ssd = base_config_u64(config, SET_REPLAY_SSD),
+        .ssd_path = text_or_null(config, SET_SSD_PATH),
         .seed = base_config_u64(config, SET_SEED),
         .nodes = (size_t)base_config_u64(config, SET_NODES),
         .clients = (size_t)base_config_u64(config, SET_CLIENTS),
@@ -334,17 +344,46 @@ static int run_processes(struct replay_options *options, const struct trace *tra
     return result;
 }
 
+/* Where the disk's files go; with no folder named they go with the replay. */
+static int make_ssd(struct replay_options *options, char *folder, size_t size, bool *temporary)
+{
+    char file[CLI_SSD_PATH_MAX];
+    int status = YOLK_OK;
+    if (options->ssd == 0)
+        return 0;
+    *temporary = options->ssd_path == NULL;
+    if (*temporary)
+        status = cli_ssd_temporary(folder, size);
+    else
+        status = cli_ssd_file(options->ssd_path, file, sizeof file);
+    if (status != YOLK_OK) {
+        fprintf(stderr, "yolk replay: %s\n", yolk_last_error());
+        *temporary = false;
+        return -1;
+    }
+    if (*temporary)
+        options->ssd_path = folder;
+    printf("disk files are in %s%s\n", options->ssd_path, *temporary ? ", removed at the end" : "");
+    fflush(stdout);
+    return 0;
+}
+
 /* Runs, reports, writes the JSON. 0: done without a wrong byte or a failed operation; 1: not so. */
 int replay_run(struct replay_options *options, struct replay_totals *totals)
 {
     struct trace trace = {0};
+    char folder[CLI_SSD_PATH_MAX];
+    bool temporary = false;
     if (load_trace(options, &trace))
         return 1;
     struct replay_worker *workers = calloc(REPLAY_WORKERS_MAX, sizeof *workers);
     int result = -1;
-    if (workers && !check_json_path(options->json_path))
+    if (workers && !check_json_path(options->json_path) &&
+        !make_ssd(options, folder, sizeof folder, &temporary))
         result = options->mode == REPLAY_PROCESSES ? run_processes(options, &trace, workers, totals)
                                                    : run_threads(options, &trace, workers, totals);
+    if (temporary)
+        cli_ssd_remove(folder);
     free(workers);
     trace_free(&trace);
     free(totals->get_us);

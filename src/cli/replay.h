@@ -39,7 +39,9 @@ struct replay_options {
     const char *transport;
     const char *json_path;
     uint64_t block_size;
-    uint64_t dram; /* over all nodes */
+    uint64_t dram;        /* over all nodes */
+    uint64_t ssd;         /* over all nodes; 0: none */
+    const char *ssd_path; /* a folder; NULL: a temporary one */
     uint64_t seed;
     uint64_t put_wait_ms;
     uint64_t timeout_ms;
@@ -76,6 +78,7 @@ struct replay_answer {
     uint64_t wrong_bytes;
     uint64_t elapsed_ns; /* inside get or put calls */
     uint32_t prefix;     /* EXIST: present; GET, LOOKUP: read and verified without a gap */
+    uint32_t from_ssd;   /* of the prefix read */
     uint32_t failed;
     int32_t status; /* of the first failure */
     uint32_t calls;
@@ -99,6 +102,7 @@ struct replay_store; /* replay_store.c: the one file that calls the store */
 
 struct replay_totals {
     uint64_t requests, blocks_referenced, blocks_hit;
+    uint64_t blocks_from_ssd; /* of those hit */
     uint64_t bytes_read, bytes_written, wrong_bytes, failed_puts, failed_gets;
     uint64_t get_ns, put_ns;
     double seconds;

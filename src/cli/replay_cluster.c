@@ -19,7 +19,7 @@
 
 enum {
     CHILDREN_MAX = 1 + REPLAY_NODES_MAX,
-    ARGUMENTS_MAX = 24 + REPLAY_FLAGS_MAX,
+    ARGUMENTS_MAX = 28 + REPLAY_FLAGS_MAX,
     READY_TIMEOUT_MS = 30000,
     END_TIMEOUT_MS = 15000,
     RESTARTS_MAX = 1000,
@@ -216,6 +216,12 @@ static size_t node_arguments(const struct replay_cluster *cluster, const struct 
         child->role, "--dram", texts[0],   "--transport",           options->transport};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         arguments[count++] = first[i];
+    if (options->ssd > 0) {
+        snprintf(texts[1], sizeof texts[1], "%" PRIu64, options->ssd / options->nodes);
+        const char *disk[] = {"--ssd", texts[1], "--ssd-path", options->ssd_path};
+        for (size_t i = 0; i < sizeof disk / sizeof *disk; i++)
+            arguments[count++] = disk[i];
+    }
     for (size_t i = 0; i < options->node_flag_count; i++)
         arguments[count++] = options->node_flags[i];
     return count;

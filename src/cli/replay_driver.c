@@ -20,10 +20,12 @@ struct flow {
     size_t first_client, client_count;
     size_t outstanding;
     uint32_t prefix;                    /* blocks read so far without a gap */
+    uint32_t from_ssd;                  /* of the prefix */
     uint32_t asked;                     /* the prefix that the get stage was split over */
     uint64_t slowest_ns;                /* of this stage: its clients run side by side */
     uint32_t parts[REPLAY_CLIENTS_MAX]; /* GET: what each client was given, then read */
     uint32_t given[REPLAY_CLIENTS_MAX];
+    uint32_t parts_from_ssd[REPLAY_CLIENTS_MAX];
 };
 
 struct driver {
@@ -110,7 +112,7 @@ static void split(struct driver *driver, struct flow *flow, enum replay_command_
     for (size_t i = 0; i < flow->client_count; i++) {
         size_t share = left / (flow->client_count - i);
         size_t client = flow->first_client + i;
-        flow->given[i] = flow->parts[i] = 0;
+        flow->given[i] = flow->parts[i] = flow->parts_from_ssd[i] = 0;
         if (!share)
             continue;
         flow->given[i] = (uint32_t)share;
@@ -132,13 +134,14 @@ static void finish_request(struct driver *driver, struct flow *flow)
     driver->totals->requests++;
     driver->totals->blocks_referenced += block_count(driver, flow);
     driver->totals->blocks_hit += flow->prefix;
+    driver->totals->blocks_from_ssd += flow->from_ssd;
     flow->stage = STAGE_IDLE;
     replay_progress(driver->options, driver->totals, driver->trace->count);
 }
 
 static void start_request(struct driver *driver, struct flow *flow)
 {
-    flow->prefix = flow->asked = 0;
+    flow->prefix = flow->asked = flow->from_ssd = 0;
     flow->slowest_ns = 0;
     if (driver->next_request == driver->trace->count) {
         flow->stage = STAGE_END;
@@ -184,6 +187,7 @@ static void advance(struct driver *driver, struct flow *flow)
             flow->prefix = 0;
             for (size_t i = 0; i < flow->client_count; i++) {
                 flow->prefix += flow->parts[i];
+                flow->from_ssd += flow->parts_from_ssd[i];
                 if (flow->parts[i] < flow->given[i])
                     break;
             }
@@ -231,12 +235,15 @@ static void take_answer(struct driver *driver, struct replay_worker *worker, siz
         totals->failed_gets += answer->failed;
         if (answer->calls)
             record_get(totals, answer->elapsed_ns / answer->calls);
-        if (kind == REPLAY_EXIST)
+        if (kind == REPLAY_EXIST) {
             flow->asked = answer->prefix;
-        else if (kind == REPLAY_LOOKUP)
+        } else if (kind == REPLAY_LOOKUP) {
             flow->prefix = answer->prefix;
-        else
+            flow->from_ssd = answer->from_ssd;
+        } else {
             flow->parts[client - flow->first_client] = answer->prefix;
+            flow->parts_from_ssd[client - flow->first_client] = answer->from_ssd;
+        }
     }
     if (answer->failed && !totals->first_failure[0])
         snprintf(totals->first_failure, sizeof totals->first_failure, "request %zu, %s",

@@ -8,6 +8,7 @@
 #include <yolk/store.h>
 
 #include "cli/common.h"
+#include "cli/ssd.h"
 #include "platform/loop.h"
 #include "platform/random.h"
 #include "server/server.h"
@@ -57,7 +58,7 @@ static enum yolk_status open_node(struct replay_embedded *embedded,
                                   const struct replay_options *options)
 {
     struct yolk_store_options store_options;
-    char name[32];
+    char name[32], ssd_path[CLI_SSD_PATH_MAX];
     snprintf(name, sizeof name, "node-%zu", embedded->node_count);
     yolk_store_options_init(&store_options);
     store_options.master = options->nodes == 1 ? "embedded" : embedded->address;
@@ -67,7 +68,14 @@ static enum yolk_status open_node(struct replay_embedded *embedded,
     store_options.put_wait_ms = options->put_wait_ms;
     store_options.timeout_ms = options->timeout_ms;
     struct yolk_store *store = NULL;
-    enum yolk_status status = yolk_store_open(&store_options, &store);
+    enum yolk_status status = YOLK_OK;
+    if (options->ssd > 0) {
+        store_options.ssd_size_bytes = options->ssd / options->nodes;
+        store_options.ssd_path = ssd_path;
+        status = cli_ssd_file(options->ssd_path, ssd_path, sizeof ssd_path);
+    }
+    if (status == YOLK_OK)
+        status = yolk_store_open(&store_options, &store);
     if (status == YOLK_OK)
         embedded->nodes[embedded->node_count++] = store;
     return status;

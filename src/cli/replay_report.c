@@ -113,11 +113,15 @@ void replay_report(const struct replay_options *options, const struct trace *tra
     if (options->mode != REPLAY_MASTER)
         printf("  nodes, memory         %zu, %" PRIu64 " MiB together\n", options->nodes,
                options->dram >> 20);
+    if (options->ssd > 0)
+        printf("  SSD                   %" PRIu64 " MiB together\n", options->ssd >> 20);
     printf("  block, clients        %" PRIu64 " bytes, %zu%s, transport %s\n", options->block_size,
            options->clients, options->unordered ? " (unordered)" : "", options->transport);
     printf("  requests              %" PRIu64 " in %.1f s\n", totals->requests, totals->seconds);
     printf("  blocks referenced     %" PRIu64 "\n", totals->blocks_referenced);
     printf("  blocks hit            %" PRIu64 "\n", totals->blocks_hit);
+    printf("    from memory, SSD      %" PRIu64 ", %" PRIu64 "\n",
+           totals->blocks_hit - totals->blocks_from_ssd, totals->blocks_from_ssd);
     printf("  hit rate              %.4f\n",
            rate_of(totals->blocks_hit, totals->blocks_referenced));
     report_model(options, trace);
@@ -141,11 +145,12 @@ void replay_report(const struct replay_options *options, const struct trace *tra
 int replay_write_json(const struct replay_options *options, struct replay_totals *totals)
 {
     json_t *root = json_pack(
-        "{s:I s:I s:I s:f s:{s:I} s:I s:I s:I s:I s:I s:f s:f s:f s:I s:I s:I s:b s:I}", "requests",
-        (json_int_t)totals->requests, "blocks_referenced", (json_int_t)totals->blocks_referenced,
-        "blocks_hit", (json_int_t)totals->blocks_hit, "hit_rate",
-        rate_of(totals->blocks_hit, totals->blocks_referenced), "hits_by_tier", "memory",
-        (json_int_t)totals->blocks_hit, "bytes_read", (json_int_t)totals->bytes_read,
+        "{s:I s:I s:I s:f s:{s:I s:I} s:I s:I s:I s:I s:I s:f s:f s:f s:I s:I s:I s:b s:I}",
+        "requests", (json_int_t)totals->requests, "blocks_referenced",
+        (json_int_t)totals->blocks_referenced, "blocks_hit", (json_int_t)totals->blocks_hit,
+        "hit_rate", rate_of(totals->blocks_hit, totals->blocks_referenced), "hits_by_tier",
+        "memory", (json_int_t)(totals->blocks_hit - totals->blocks_from_ssd), "ssd",
+        (json_int_t)totals->blocks_from_ssd, "bytes_read", (json_int_t)totals->bytes_read,
         "bytes_written", (json_int_t)totals->bytes_written, "wrong_bytes",
         (json_int_t)totals->wrong_bytes, "failed_puts", (json_int_t)totals->failed_puts,
         "failed_gets", (json_int_t)totals->failed_gets, "seconds", totals->seconds, "get_gbps",

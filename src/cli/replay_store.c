@@ -210,8 +210,10 @@ static void get(struct replay_store *self, const uint64_t *ids, size_t count,
             answer->wrong_bytes += wrong;
             answer->bytes += (uint64_t)result;
             gap = gap || wrong;
-            if (!gap)
-                answer->prefix++;
+            if (gap)
+                continue;
+            answer->prefix++;
+            answer->from_ssd += self->kvs[i].medium == YOLK_MEDIUM_LOCAL_DISK;
         }
         gap = gap || status != YOLK_OK;
     }

@@ -187,6 +187,8 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
     case STORE_SESSION_PUT_EXPIRED:
         sim_world_mark(&sim->world, SIM_MARK_PUT_EXPIRED);
         break;
+    case STORE_SESSION_QUIET:
+    case STORE_SESSION_DISK_MOUNTED:
     case STORE_SESSION_UNMOUNTED:
     case STORE_SESSION_CLOSED:
     case STORE_SESSION_WAIT:

@@ -66,6 +66,8 @@ static void try_fences(struct yolk_store *store, uint64_t now_ns)
         int status = store->served == NULL
                          ? YOLK_OK
                          : (int)yolk_served_fence_session(store->served, fence->session);
+        if (status == YOLK_OK && store->disk != NULL)
+            status = store_disk_fence_session(store->disk, fence->session);
         if (status != YOLK_OK) {
             at = &fence->next;
             continue;
@@ -107,6 +109,8 @@ static int perform(struct yolk_store *store, const struct store_session_output *
         if (output->restarted || control->last_session != output->session)
             store_segments_drop_all(store->segments);
         control->last_session = output->session;
+        if (store->disk != NULL)
+            store_disk_offered(store->disk);
         condition_broadcast(&control->changed);
         return 0;
     case STORE_SESSION_EXPIRED:
@@ -120,7 +124,16 @@ static int perform(struct yolk_store *store, const struct store_session_output *
         return 0;
     case STORE_SESSION_MOUNTED:
         yolk_served_set_segment(store->served, output->segment, store->ticket_key);
+        control->memory_segment = output->segment;
         store_segments_set_own(store->segments, output->segment, 0);
+        return 0;
+    case STORE_SESSION_QUIET:
+        store_disk_unmount(store->disk);
+        control->quieting = 1;
+        return 0;
+    case STORE_SESSION_DISK_MOUNTED:
+        store_disk_mounted(store->disk, control->memory_segment, output->segment);
+        store_segments_set_own(store->segments, control->memory_segment, output->segment);
         return 0;
     case STORE_SESSION_FENCE:
         add_fence(control, output->segment, output->session);
@@ -143,6 +156,23 @@ static int perform(struct yolk_store *store, const struct store_session_output *
     return 0;
 }
 
+/* What the disk has for the master and for the session. */
+static void serve_disk(struct yolk_store *store, struct base_buf *body)
+{
+    struct store_control *control = &store->control;
+    uint16_t message;
+    if (store->disk == NULL)
+        return;
+    /* A frame that cannot be sent is as one lost on the way: the master asks again. */
+    while (store_disk_take_frame(store->disk, &message, body))
+        if (store_client_control_send(store->client, message, 0, body->data, body->size) != YOLK_OK)
+            base_error_clear();
+    if (control->quieting && store_disk_is_quiet(store->disk)) {
+        control->quieting = 0;
+        store_session_disk_quiet(control->session, clock_real_now_ns());
+    }
+}
+
 static void control_main(void *arg)
 {
     struct yolk_store *store = arg;
@@ -157,6 +187,7 @@ static void control_main(void *arg)
         uint64_t wait_ns = UINT64_MAX;
         do {
             try_fences(store, clock_real_now_ns());
+            serve_disk(store, &body);
             store_session_next(control->session, clock_real_now_ns(), &output);
         } while (!perform(store, &output, &wait_ns) && !control->stop);
         if (control->stop)
@@ -168,6 +199,8 @@ static void control_main(void *arg)
         mutex_lock(&control->lock);
         uint64_t now = clock_real_now_ns();
         if (status == YOLK_OK) {
+            if (store->disk != NULL)
+                store_disk_input(store->disk, header.kind, body.data, header.body_size);
             store_session_input(control->session, now, header.kind, header.request_id, body.data,
                                 header.body_size);
         } else if (status != YOLK_ERR_AGAIN) {
@@ -190,9 +223,10 @@ int store_control_start(struct yolk_store *store)
         .reply_timeout_ns = 3 * NS_PER_S,
         .seed = random_u64(&random),
         .segment_size = store->served == NULL ? 0 : store->options.segment_size_bytes,
-        .endpoints = store->served == NULL ? "" : yolk_served_endpoints(store->served),
+        .endpoints = store->served == NULL ? "" : store->endpoints,
         .mirror = store->mirror,
         .holds = store->holds,
+        .disk = store->disk == NULL ? NULL : store_disk_mount(store->disk),
     };
     random_bytes(&random, options.client_id, sizeof(options.client_id));
     memcpy(options.ticket_key, store->ticket_key, sizeof(options.ticket_key));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node's disk: the extent file, served as a segment, and the thread that does the I/O of its tier
- * machine. Nothing here waits for the disk but that thread, open and close; the control thread only
+/* A node's disk: the extent file, served as a segment, and the threads that do the I/O of its tier
+ * machine. Nothing here waits for the disk but those, open and close; the control thread only
  * hands over what came from the master and takes what goes there. */
 #ifndef STORE_DISK_H
 #define STORE_DISK_H

@@ -8,6 +8,7 @@
 #include <yolk/store.h>
 
 #include "platform/thread.h"
+#include "store/disk.h"
 #include "store/mover.h"
 #include "store/session.h"
 
@@ -27,6 +28,8 @@ struct store_control {
     struct store_fence *fences;
     uint64_t fence_retry_ns;
     uint64_t last_session;
+    uint64_t memory_segment;
+    int quieting; /* the session waits for the disk's moves to end */
     int stop;
     int failed_once; /* a try to open the session failed */
     int unmounted;
@@ -60,6 +63,8 @@ struct yolk_store {
     struct yolk_memory memory; /* the segment */
     int has_memory;
     struct yolk_served *served;
+    char *endpoints;         /* of the memory segment, as told to others */
+    struct store_disk *disk; /* NULL: none */
     uint8_t ticket_key[32];
     struct store_tuning tuning;
     struct store_control control;

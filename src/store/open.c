@@ -2,10 +2,12 @@
 /* Opening and closing a store: options, the parts in order, and the way back. */
 #define LOG_ROOM "store"
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -19,12 +21,15 @@
 #include "store/internal.h"
 #include "store/message.h"
 #include "transport/loop/loop.h"
+#include "transport/posix/posix.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/uring/uring.h"
 
 enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
 enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
 enum { REPLICAS_LIMIT = 4 };
+enum { SSD_SYNC_DEFAULT_MS = 100, SSD_SYNC_MAX_MS = 60000 };
 enum { PREFAULT_RESERVE = 8 }; /* this part of the available memory is left to others */
 
 void yolk_store_options_init(struct yolk_store_options *options)
@@ -35,11 +40,62 @@ void yolk_store_options_init(struct yolk_store_options *options)
     options->timeout_ms = TIMEOUT_DEFAULT_MS;
     options->drain_grace_ms = GRACE_DEFAULT_MS;
     options->replica_num = 1;
+    options->ssd_sync_ms = SSD_SYNC_DEFAULT_MS;
 }
 
 static int is_embedded(const struct yolk_store_options *options)
 {
     return strcmp(options->master, "embedded") == 0;
+}
+
+/* The same text, for ever; NULL if there is none such. */
+static const char *known_transport(const char *name)
+{
+    static const char *const names[] = {"auto", "shm", "tcp", "loop"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name == NULL ? "auto" : name, names[i]) == 0)
+            return names[i];
+    return NULL;
+}
+
+static int check_ssd(const struct yolk_store_options *options)
+{
+    const char *path = options->ssd_path == NULL ? "" : options->ssd_path;
+    struct stat info;
+    char parent[PATH_MAX];
+    if (options->ssd_size_bytes == 0 && path[0] != '\0')
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option ssd_path is \"%s\" but ssd_size_bytes is 0: say how much of "
+                         "the disk may be used",
+                         path);
+    if (options->ssd_size_bytes == 0)
+        return YOLK_OK;
+    if (options->segment_size_bytes == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option ssd_size_bytes needs segment_size_bytes: what goes to the "
+                         "disk comes from the node's memory");
+    if (options->ssd_size_bytes > MAX_SEGMENT_SIZE)
+        return base_fail(
+            YOLK_ERR_CONFIG, 0, "store option ssd_size_bytes is %llu, the largest is %llu",
+            (unsigned long long)options->ssd_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
+    if (options->ssd_sync_ms == 0 || options->ssd_sync_ms > SSD_SYNC_MAX_MS)
+        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_sync_ms is %llu: must be 1 to %d",
+                         (unsigned long long)options->ssd_sync_ms, SSD_SYNC_MAX_MS);
+    if (path[0] != '/' || path[strlen(path) - 1] == '/')
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option ssd_path is \"%s\": must be the absolute path of a file",
+                         path);
+    if (strlen(path) >= sizeof(parent))
+        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_path is of %zu bytes: too long",
+                         strlen(path));
+    snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path + 1), path);
+    if (stat(parent, &info) != 0)
+        return base_fail(YOLK_ERR_CONFIG, errno, "store option ssd_path is \"%s\": no folder %s",
+                         path, parent);
+    if (!S_ISDIR(info.st_mode))
+        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_path is \"%s\": %s is no folder",
+                         path, parent);
+    return YOLK_OK;
 }
 
 static int check_options(const struct yolk_store_options *options)
@@ -52,12 +108,10 @@ static int check_options(const struct yolk_store_options *options)
     if (options->master == NULL || options->master[0] == '\0')
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option master is not set: give host:port or embedded");
-    const char *transport = options->transport == NULL ? "auto" : options->transport;
-    if (strcmp(transport, "auto") != 0 && strcmp(transport, "shm") != 0 &&
-        strcmp(transport, "tcp") != 0 && strcmp(transport, "loop") != 0)
+    if (known_transport(options->transport) == NULL)
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option transport is \"%s\": must be auto, shm, tcp or loop",
-                         transport);
+                         options->transport);
     if (options->segment_size_bytes > MAX_SEGMENT_SIZE)
         return base_fail(
             YOLK_ERR_CONFIG, 0, "store option segment_size_bytes is %llu, the largest is %llu",
@@ -75,12 +129,13 @@ static int check_options(const struct yolk_store_options *options)
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option eviction_high_watermark_permille is %llu: at most 1000",
                          (unsigned long long)options->eviction_high_watermark_permille);
-    return YOLK_OK;
+    return check_ssd(options);
 }
 
 static int copy_options(struct yolk_store *store, const struct yolk_store_options *options)
 {
     store->options = *options;
+    store->options.transport = known_transport(options->transport);
     store->master = strdup(options->master);
     if (options->name != NULL) {
         store->name = strndup(options->name, MAX_NAME_SIZE);
@@ -167,15 +222,18 @@ static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
 
 static int make_engine(struct yolk_store *store)
 {
+    /* Disks of this process are reached by uring or posix, those of others by tcp: these three are
+     * there whichever transport memory may use (see store_endpoints_allowed). */
     const struct yolk_transport_ops *all[] = {transport_loop_ops(), transport_shm_ops(),
-                                              transport_tcp_ops()};
-    const struct yolk_transport_ops *used[3];
+                                              transport_tcp_ops(), transport_uring_ops(),
+                                              transport_posix_ops()};
+    const struct yolk_transport_ops *used[5];
     struct yolk_engine_options options;
-    const char *only = store->options.transport == NULL ? "auto" : store->options.transport;
+    const char *only = store->options.transport;
 
     yolk_engine_options_init(&options);
-    for (size_t i = 0; i < 3; i++)
-        if (strcmp(only, "auto") == 0 || strcmp(only, all[i]->name) == 0)
+    for (size_t i = 0; i < 5; i++)
+        if (i >= 2 || strcmp(only, "auto") == 0 || strcmp(only, all[i]->name) == 0)
             used[options.transport_count++] = all[i];
     options.transports = used;
     options.transport.host = store->host;
@@ -187,7 +245,7 @@ static int make_engine(struct yolk_store *store)
 /* A segment that only this process reaches would be given space of others, whose puts then fail. */
 static int check_reachable(const struct yolk_store *store)
 {
-    const char *endpoints = yolk_served_endpoints(store->served);
+    const char *endpoints = store->endpoints;
     if (is_embedded(&store->options) || strncmp(endpoints, "loop=", 5) != 0 ||
         strchr(endpoints, ';') != NULL)
         return YOLK_OK;
@@ -263,7 +321,39 @@ static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
     };
     memcpy(serve.ticket_key, store->ticket_key, sizeof(serve.ticket_key));
     status = yolk_engine_serve(store->engine, &serve, &store->served);
-    return status == YOLK_OK ? check_reachable(store) : status;
+    if (status != YOLK_OK)
+        return status;
+    store->endpoints = strdup(yolk_served_endpoints(store->served));
+    if (store->endpoints == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
+    store_endpoints_allowed(store->endpoints, store->options.transport);
+    if (store->endpoints[0] == '\0')
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "transport %s does not serve the segment: %s",
+                         store->options.transport, yolk_last_error());
+    return check_reachable(store);
+}
+
+static void wake_control(void *self)
+{
+    struct yolk_store *store = self;
+    store_client_wake(store->client);
+}
+
+static int make_disk(struct yolk_store *store)
+{
+    const struct file_system fs = file_system_default();
+    struct store_disk_options options = {
+        .fs = &fs,
+        .path = store->options.ssd_path,
+        .size_bytes = store->options.ssd_size_bytes,
+        .sync_ms = store->options.ssd_sync_ms,
+        .engine = store->engine,
+        .memory = store->memory.pointer,
+        .memory_size = store->memory.size,
+        .wake = wake_control,
+        .wake_self = store,
+    };
+    return store_disk_open(&options, &store->disk);
 }
 
 static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
@@ -283,10 +373,12 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
     if (status == YOLK_OK)
         status = make_engine(store);
     if (status == YOLK_OK)
-        status =
-            store_segments_create(store->engine, store->client, store->holds, &store->segments);
+        status = store_segments_create(store->engine, store->client, store->holds,
+                                       store->options.transport, &store->segments);
     if (status == YOLK_OK)
         status = make_segment(store, deadline_ns);
+    if (status == YOLK_OK && store->options.ssd_size_bytes > 0)
+        status = make_disk(store);
     if (status == YOLK_OK)
         status = store_control_start(store);
     return status;
@@ -299,6 +391,8 @@ static int end_parts(struct yolk_store *store)
     store_control_stop(store, clock_after_ms(clock_real_now_ns(), CLOSE_TIMEOUT_MS));
     store_segments_destroy(store->segments);
     store->segments = NULL;
+    store_disk_close(store->disk);
+    store->disk = NULL;
     if (store->served != NULL)
         yolk_engine_unserve(store->engine, store->served);
     store->served = NULL;
@@ -331,6 +425,7 @@ static int end_parts(struct yolk_store *store)
     explicit_bzero(store->ticket_key, sizeof(store->ticket_key));
     condition_destroy(&store->idle);
     mutex_destroy(&store->lock);
+    free(store->endpoints);
     free(store->name);
     free(store->host);
     free(store->master);

@@ -30,6 +30,7 @@ struct store_segments {
     struct yolk_engine *engine;
     struct store_client *client;
     struct store_holds *holds;
+    const char *transport;
     struct mutex lock; /* protects the list; held over no I/O */
     struct entry *entries;
     uint64_t own; /* memory */
@@ -37,7 +38,8 @@ struct store_segments {
 };
 
 int store_segments_create(struct yolk_engine *engine, struct store_client *client,
-                          struct store_holds *holds, struct store_segments **out)
+                          struct store_holds *holds, const char *transport,
+                          struct store_segments **out)
 {
     struct store_segments *segments = calloc(1, sizeof(*segments));
     if (segments == NULL)
@@ -45,6 +47,7 @@ int store_segments_create(struct yolk_engine *engine, struct store_client *clien
     segments->engine = engine;
     segments->client = client;
     segments->holds = holds;
+    segments->transport = transport;
     mutex_init(&segments->lock);
     *out = segments;
     return YOLK_OK;
@@ -79,6 +82,24 @@ static struct entry *find(struct store_segments *segments, uint64_t id, uint64_t
     return NULL;
 }
 
+void store_endpoints_allowed(char *endpoints, const char *transport)
+{
+    size_t size = strlen(transport);
+    if (strcmp(transport, "auto") == 0)
+        return;
+    for (char *at = endpoints; at[0] != '\0';) {
+        char *end = strchr(at, ';');
+        if (strncmp(at, transport, size) == 0 && at[size] == '=') {
+            size_t length = end == NULL ? strlen(at) : (size_t)(end - at);
+            memmove(endpoints, at, length);
+            endpoints[length] = '\0';
+            return;
+        }
+        at = end == NULL ? at + strlen(at) : end + 1;
+    }
+    endpoints[0] = '\0';
+}
+
 /* Asks the master where the segment is and opens it. */
 static int open_segment(struct store_segments *segments, uint64_t id, uint64_t session,
                         uint64_t deadline_ns, uint64_t *handle)
@@ -110,6 +131,8 @@ static int open_segment(struct store_segments *segments, uint64_t id, uint64_t s
     if (status == YOLK_OK) {
         char endpoints[MAX_ENDPOINTS + 1];
         wire_view_copy_text(info.endpoints, endpoints, sizeof(endpoints));
+        if (info.medium == WIRE_MEDIUM_MEMORY)
+            store_endpoints_allowed(endpoints, segments->transport);
         struct yolk_segment_descriptor descriptor = {
             .id = id,
             .generation = info.generation,

@@ -13,8 +13,12 @@
 
 struct store_segments;
 
+/* transport: "auto", or the one that memory may be reached by. Borrowed. */
 YOLK_MUST_USE int store_segments_create(struct yolk_engine *engine, struct store_client *client,
-                                        struct store_holds *holds, struct store_segments **out);
+                                        struct store_holds *holds, const char *transport,
+                                        struct store_segments **out);
+/* Leaves of "tcp=…;shm=…;loop=…" the part of the one transport that is allowed; all if "auto". */
+void store_endpoints_allowed(char *endpoints, const char *transport);
 /* All maps are given back. */
 void store_segments_destroy(struct store_segments *segments);
 

@@ -26,6 +26,7 @@ enum yolk_status store_session_create(const struct store_session_options *option
     session->next_request = 1;
     session->generation = 1;
     store_message_init(&session->message);
+    base_buf_init(&session->key_bytes, OFFER_KEY_BYTES_MAX + MAX_KEY_SIZE);
     *out = session;
     return YOLK_OK;
 }
@@ -44,6 +45,7 @@ void store_session_destroy(struct store_session *session)
         at = next;
     }
     store_message_free(&session->message);
+    base_buf_free(&session->key_bytes);
     free(session);
 }
 
@@ -138,7 +140,7 @@ void store_session_stands(struct store_session *session, uint64_t now_ns)
         return;
     }
     output->session = session->session;
-    output->segment = session->segment;
+    output->segment = session->mounts[PART_MEMORY].segment;
     output->restarted = session->restarted;
     session->state = STATE_OPEN;
     session->standing = 1;
@@ -216,6 +218,12 @@ void store_session_quiet(struct store_session *session, uint64_t now_ns)
         store_session_send_open(session, now_ns);
 }
 
+void store_session_disk_quiet(struct store_session *session, uint64_t now_ns)
+{
+    if (session->state == STATE_QUIETING)
+        store_session_send_mount(session, now_ns);
+}
+
 void store_session_unmount(struct store_session *session, uint64_t now_ns, uint64_t grace_ms)
 {
     (void)now_ns;
@@ -272,6 +280,12 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static int beats(const struct store_session *session)
+{
+    return session->state == STATE_OPEN || session->state == STATE_QUIETING ||
+           session->state == STATE_MOUNTING || session->state == STATE_OFFERING;
+}
+
 static void on_time(struct store_session *session, uint64_t now_ns)
 {
     if (session->state == STATE_IDLE && !session->linked && now_ns >= session->retry_ns) {
@@ -289,9 +303,7 @@ static void on_time(struct store_session *session, uint64_t now_ns)
         store_session_idle(session, now_ns);
         return;
     }
-    int beats = session->state == STATE_OPEN || session->state == STATE_MOUNTING ||
-                session->state == STATE_OFFERING;
-    if (beats && session->heartbeat_id == 0 && now_ns >= session->heartbeat_ns)
+    if (beats(session) && session->heartbeat_id == 0 && now_ns >= session->heartbeat_ns)
         store_session_send_heartbeat(session, now_ns);
     if (session->state == STATE_OPEN)
         store_session_send_wishes(session);
@@ -313,8 +325,7 @@ static uint64_t next_time(const struct store_session *session)
         at = least(at, session->awaited_until_ns);
     if (session->heartbeat_id != 0)
         at = least(at, session->heartbeat_until_ns);
-    else if (session->state == STATE_OPEN || session->state == STATE_MOUNTING ||
-             session->state == STATE_OFFERING)
+    else if (beats(session))
         at = least(at, session->heartbeat_ns);
     return at;
 }
@@ -349,7 +360,7 @@ uint64_t store_session_id(const struct store_session *session)
 
 uint64_t store_session_segment(const struct store_session *session)
 {
-    return session->segment;
+    return session->mounts[PART_MEMORY].segment;
 }
 
 int store_session_is_open(const struct store_session *session)

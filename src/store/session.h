@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pure session machine: one control connection to the master, its session, heartbeats, the
- * mount of this process's segment, and what to do when any of them is lost.
+ * mount of this process's segments (memory, and a disk), and what to do when any of them is lost.
  *
- * States: IDLE → CONNECTING → [RESUMING →] OPENING → [MOUNTING → OFFERING →] OPEN. A lost link goes
- * back to IDLE (after a back-off); on the new link the same master instance is resumed by one
- * HEARTBEAT, another one is told by SESSION_OPEN what is held. A session that the master refuses
- * goes to EXPIRED until the driver has reported its writers quiet, then OPENING. */
+ * States: IDLE → CONNECTING → [RESUMING →] OPENING → [[QUIETING →] MOUNTING → OFFERING →] OPEN. A
+ * lost link goes back to IDLE (after a back-off); on the new link the same master instance is
+ * resumed by one HEARTBEAT, another one is told by SESSION_OPEN what is held. A session that the
+ * master refuses goes to EXPIRED until the driver has reported its writers quiet, then OPENING. */
 #ifndef YOLK_STORE_SESSION_H
 #define YOLK_STORE_SESSION_H
 
@@ -14,6 +14,7 @@
 
 #include <yolk/status.h>
 
+#include "store/disk_mount.h"
 #include "store/holds.h"
 #include "store/mirror.h"
 
@@ -32,6 +33,7 @@ struct store_session_options {
     uint8_t ticket_key[32];
     struct store_mirror *mirror;
     struct store_holds *holds;
+    const struct store_disk_mount *disk; /* a node with a disk, else NULL */
 };
 
 enum store_session_output_kind {
@@ -40,12 +42,15 @@ enum store_session_output_kind {
     STORE_SESSION_SEND = 3,       /* message, request_id, body */
     STORE_SESSION_OPENED = 4,     /* session; holds already carries it. restarted: another master */
     STORE_SESSION_EXPIRED = 5,    /* session is lost: drop writers, then store_session_quiet */
-    STORE_SESSION_MOUNTED = 6,    /* segment: the id to serve from now on */
+    STORE_SESSION_MOUNTED = 6,    /* segment: the id to serve memory as from now on */
     STORE_SESSION_FENCE = 7,      /* refuse `session` on `segment`; answer store_session_fenced */
     STORE_SESSION_PUT_EXPIRED = 8, /* op: if it is not live, the machine has answered by itself */
     STORE_SESSION_UNMOUNTED = 9,   /* status of the unmount */
     STORE_SESSION_CLOSED = 10,     /* the session was closed at the master */
     STORE_SESSION_WAIT = 11,       /* until deadline_ns or input */
+    STORE_SESSION_QUIET = 12, /* the disk's mount is over: end what moves between it and memory,
+                               * then store_session_disk_quiet */
+    STORE_SESSION_DISK_MOUNTED = 13, /* segment: the id to serve the disk as; MOUNTED came before */
 };
 
 struct store_session_output {
@@ -62,7 +67,7 @@ struct store_session_output {
     enum yolk_status status;
 };
 
-/* Borrows the strings, mirror and holds until destroyed. */
+/* Borrows the strings, mirror, holds and disk until destroyed. */
 YOLK_MUST_USE enum yolk_status store_session_create(const struct store_session_options *options,
                                                     struct store_session **out);
 void store_session_destroy(struct store_session *session);
@@ -78,10 +83,12 @@ void store_session_input(struct store_session *session, uint64_t now_ns, uint16_
                          uint64_t request_id, const uint8_t *body, size_t body_size);
 /* After EXPIRED: nothing of the old session can write any more. */
 void store_session_quiet(struct store_session *session, uint64_t now_ns);
+/* After QUIET: nothing moves between memory and the disk any more. At any other time: ignored. */
+void store_session_disk_quiet(struct store_session *session, uint64_t now_ns);
 /* After FENCE: the engine says that nothing of that session can write to the segment any more. */
 void store_session_fenced(struct store_session *session, uint64_t now_ns, uint64_t segment,
                           uint64_t fenced_session);
-/* Ask for the unmount of the own segment, and for the end of the session. */
+/* Ask for the unmount of the own segments, and for the end of the session. */
 void store_session_unmount(struct store_session *session, uint64_t now_ns, uint64_t grace_ms);
 void store_session_close(struct store_session *session, uint64_t now_ns);
 

@@ -36,7 +36,7 @@ static void push_facts(struct store_session *session, const uint8_t *body, size_
     struct store_mirror *mirror = session->options.mirror;
 
     if (mirror == NULL || wire_decode(WIRE_FACTS, body, size, &facts) != YOLK_OK ||
-        facts.segment != session->segment ||
+        facts.segment != session->mounts[PART_MEMORY].segment ||
         wire_keys_open(facts.keys, WIRE_KEYS_MAX, &keys) != YOLK_OK)
         return;
     if (store_mirror_accepts(mirror, facts.seq)) {

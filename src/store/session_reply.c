@@ -23,8 +23,30 @@ static void open_reply(struct store_session *session, uint64_t now_ns, const uin
     session->lease_ttl_ms = reply.lease_ttl_ms;
     if (reply.heartbeat_ms != 0)
         session->heartbeat_interval_ns = reply.heartbeat_ms * NS_PER_MS;
-    if (session->options.segment_size != 0 && !session->wants_unmount)
+    session->heartbeat_ns = now_ns + session->heartbeat_interval_ns;
+    session->part = PART_MEMORY;
+    if (session->options.segment_size == 0 || session->wants_unmount)
+        store_session_stands(session, now_ns);
+    else if (session->options.disk == NULL)
         store_session_send_mount(session, now_ns);
+    else if (store_session_queue(session, STORE_SESSION_QUIET) != NULL)
+        session->state = STATE_QUIETING;
+    else
+        store_session_idle(session, now_ns); /* as for MOUNTED */
+}
+
+/* Offers what there is of the parts from session->part on; at the end the session stands. */
+static void offer_parts(struct store_session *session, uint64_t now_ns)
+{
+    const struct store_disk_mount *disk = session->options.disk;
+    session->offer_cursor = 0;
+    if (session->part == PART_MEMORY && store_mirror_count(session->options.mirror) > 0) {
+        store_session_send_offer(session, now_ns);
+        return;
+    }
+    session->part = PART_DISK;
+    if (disk != NULL && disk->count(disk->self) > 0)
+        store_session_send_offer(session, now_ns);
     else
         store_session_stands(session, now_ns);
 }
@@ -42,43 +64,42 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
         store_session_refuse(session, now_ns, reply.status, reply.text);
         return;
     }
-    struct store_session_output *output = store_session_queue(session, STORE_SESSION_MOUNTED);
+    struct session_mount *mount = &session->mounts[session->part];
+    int memory = session->part == PART_MEMORY;
+    struct store_session_output *output =
+        store_session_queue(session, memory ? STORE_SESSION_MOUNTED : STORE_SESSION_DISK_MOUNTED);
     if (output == NULL) { /* the driver must hear of it: mounted again later, and told then */
         store_session_idle(session, now_ns);
         return;
     }
     output->segment = reply.segment;
-    store_holds_finish(session->options.holds, session->mount_op);
-    session->mount_op = 0;
-    memcpy(session->mount_instance, session->instance, 16);
-    session->segment = reply.segment;
-    store_mirror_mounted(session->options.mirror);
-    session->offer_from = 0;
-    if (store_mirror_count(session->options.mirror) > 0)
-        store_session_send_offer(session, now_ns);
-    else
-        store_session_stands(session, now_ns);
+    store_holds_finish(session->options.holds, mount->op);
+    mount->op = 0;
+    memcpy(mount->instance, session->instance, 16);
+    mount->segment = reply.segment;
+    if (memory)
+        store_mirror_mounted(session->options.mirror);
+    if (memory && session->options.disk != NULL) {
+        session->part = PART_DISK;
+        store_session_send_mount(session, now_ns);
+        return;
+    }
+    session->part = PART_MEMORY;
+    offer_parts(session, now_ns);
 }
 
 /* Removes what the master did not take: its space may be given to others from now on. */
 static void drop_rejected(struct store_session *session, struct wire_view rejected)
 {
-    uint64_t cursor = session->offer_from;
-    uint32_t index = 0;
-    uint32_t at = 0;
-    uint32_t count = wire_u32s_count(rejected);
-    struct store_mirror_entry entry;
-
-    while (at < count && cursor < session->offer_cursor &&
-           store_mirror_next(session->options.mirror, &cursor, &entry)) {
-        int hit = 0;
-        for (uint32_t i = 0; i < count && !hit; i++)
-            hit = wire_u32s_at(rejected, i) == index;
-        if (hit) {
-            store_mirror_free(session->options.mirror, entry.offset);
-            at++;
-        }
-        index++;
+    const struct store_disk_mount *disk = session->options.disk;
+    for (uint32_t i = 0; i < wire_u32s_count(rejected); i++) {
+        uint32_t index = wire_u32s_at(rejected, i);
+        if (index >= session->offered_count)
+            continue;
+        if (session->part == PART_MEMORY)
+            store_mirror_free(session->options.mirror, session->offered[index]);
+        else
+            disk->reject(disk->self, session->offered[index]);
     }
 }
 
@@ -96,11 +117,14 @@ static void offer_reply(struct store_session *session, uint64_t now_ns, const ui
         return;
     }
     drop_rejected(session, reply.rejected);
-    session->offer_from = session->offer_cursor;
-    if (session->offer_last)
-        store_session_stands(session, now_ns);
-    else
+    if (!session->offer_last) {
         store_session_send_offer(session, now_ns);
+    } else if (session->part == PART_MEMORY) {
+        session->part = PART_DISK;
+        offer_parts(session, now_ns);
+    } else {
+        store_session_stands(session, now_ns);
+    }
 }
 
 void store_session_heartbeat_reply(struct store_session *session, uint64_t now_ns,
@@ -149,16 +173,19 @@ void store_session_unmount_reply(struct store_session *session, uint16_t message
                                  const uint8_t *body, size_t size)
 {
     struct wire_status_reply reply;
-    struct store_session_output *output = store_session_queue(session, STORE_SESSION_UNMOUNTED);
     int status = wire_decode(message, body, size, &reply) == YOLK_OK ? reply.status
                                                                      : (int32_t)YOLK_ERR_PROTOCOL;
     session->unmount_id = 0;
-    session->wants_unmount = 0;
     if (status == YOLK_OK || status == YOLK_ERR_NOT_FOUND || status == YOLK_ERR_STALE) {
-        session->segment = 0;
+        session->mounts[session->unmounting].segment = 0;
         session->options.segment_size = 0; /* not mounted again by a later session */
-        store_mirror_clear(session->options.mirror);
+        if (session->unmounting == PART_MEMORY)
+            store_mirror_clear(session->options.mirror);
+        if (session->unmounting == PART_MEMORY && session->mounts[PART_DISK].segment != 0)
+            return; /* that one is next */
     }
+    session->wants_unmount = 0;
+    struct store_session_output *output = store_session_queue(session, STORE_SESSION_UNMOUNTED);
     if (output != NULL)
         output->status = status;
 }

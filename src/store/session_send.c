@@ -8,9 +8,6 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 
-/* Keys of one MIRROR_OFFER. */
-enum { OFFER_KEYS_MAX = 1024, OFFER_KEY_BYTES_MAX = 512 * 1024 };
-
 void store_session_await(struct store_session *session, uint64_t now_ns, uint64_t id)
 {
     session->awaited = id;
@@ -76,82 +73,123 @@ void store_session_send_open(struct store_session *session, uint64_t now_ns)
     send_step(session, now_ns, WIRE_SESSION_OPEN, &open);
 }
 
+/* 0 without memory. */
+static int describe_memory(struct store_session *session, struct wire_segment_mount *mount)
+{
+    const struct store_mirror *mirror = session->options.mirror;
+    for (size_t i = 0; i < store_mirror_session_count(mirror); i++)
+        if (wire_u64s_append(&session->message.extra, store_mirror_session(mirror, i)) != YOLK_OK)
+            return 0;
+    mount->medium = WIRE_MEDIUM_MEMORY;
+    mount->size = session->options.segment_size;
+    mount->endpoints = wire_view_text(session->options.endpoints);
+    memcpy(mount->ticket_key, session->options.ticket_key, sizeof(mount->ticket_key));
+    mount->old_sessions = wire_view_buf(&session->message.extra);
+    mount->mirror_count = store_mirror_count(mirror);
+    return 1;
+}
+
+static int describe_disk(const struct store_disk_mount *disk, struct wire_segment_mount *mount)
+{
+    mount->medium = WIRE_MEDIUM_LOCAL_DISK;
+    memcpy(mount->storage_id, disk->storage_id, sizeof(mount->storage_id));
+    mount->size = disk->size;
+    mount->endpoints = wire_view_text(disk->endpoints);
+    mount->mirror_count = disk->count(disk->self);
+    return 1;
+}
+
 void store_session_send_mount(struct store_session *session, uint64_t now_ns)
 {
     struct wire_segment_mount mount;
     struct store_stamp stamp;
-    const struct store_mirror *mirror = session->options.mirror;
+    struct session_mount *part = &session->mounts[session->part];
     memset(&mount, 0, sizeof(mount));
     session->state = STATE_MOUNTING;
-    if (session->mount_op == 0)
-        session->mount_op = store_holds_begin(session->options.holds);
+    if (part->op == 0)
+        part->op = store_holds_begin(session->options.holds);
     store_session_request(session, &mount.request, &stamp);
-    mount.request.op = session->mount_op;
-    for (size_t i = 0; i < store_mirror_session_count(mirror); i++) {
-        if (wire_u64s_append(&session->message.extra, store_mirror_session(mirror, i)) != YOLK_OK) {
-            store_session_idle(session, now_ns);
-            return;
-        }
-    }
+    mount.request.op = part->op;
     mount.name = wire_view_text(session->options.name);
-    mount.size = session->options.segment_size;
-    mount.generation = session->segment;
-    mount.endpoints = wire_view_text(session->options.endpoints);
-    memcpy(mount.ticket_key, session->options.ticket_key, sizeof(mount.ticket_key));
-    memcpy(mount.prior_master, session->mount_instance, sizeof(mount.prior_master));
-    mount.old_sessions = wire_view_buf(&session->message.extra);
-    mount.mirror_count = store_mirror_count(mirror);
+    mount.generation = part->segment;
+    memcpy(mount.prior_master, part->instance, sizeof(mount.prior_master));
+    if (!(session->part == PART_MEMORY ? describe_memory(session, &mount)
+                                       : describe_disk(session->options.disk, &mount))) {
+        store_session_idle(session, now_ns);
+        return;
+    }
     send_step(session, now_ns, WIRE_SEGMENT_MOUNT, &mount);
 }
 
-/* Entries of one offer, from the cursor; the number of them. */
-static uint32_t gather_offer(struct store_session *session, struct wire_view *keys)
+/* What lies at or behind the cursor, which moves past it; 0 if nothing does. */
+static int next_entry(const struct store_session *session, uint64_t *cursor,
+                      struct store_disk_offer *out)
 {
+    const struct store_disk_mount *disk = session->options.disk;
     struct store_mirror_entry entry;
-    uint64_t cursor = session->offer_from;
-    uint32_t count = 0;
-    size_t bytes = 0;
+    if (session->part == PART_DISK)
+        return disk->next(disk->self, cursor, out);
+    if (!store_mirror_next(session->options.mirror, cursor, &entry))
+        return 0;
+    out->offset = entry.offset;
+    out->size = entry.size;
+    out->checksum = 0;
+    out->key_size = entry.key_size;
+    memcpy(out->key, entry.key, entry.key_size);
+    return 1;
+}
 
-    while (count < OFFER_KEYS_MAX) {
+/* Notes the entries of one offer, from the cursor on. Keys are copied: a disk's may go any time. */
+static void gather_offer(struct store_session *session)
+{
+    struct store_disk_offer entry;
+    uint64_t cursor = session->offer_cursor;
+
+    session->offered_count = 0;
+    base_buf_clear(&session->key_bytes);
+    while (session->offered_count < OFFER_KEYS_MAX) {
         uint64_t next = cursor;
-        if (!store_mirror_next(session->options.mirror, &next, &entry))
+        uint32_t count = session->offered_count;
+        if (!next_entry(session, &next, &entry))
             break;
-        if (count > 0 && bytes + entry.key_size > OFFER_KEY_BYTES_MAX)
+        if (count > 0 && session->key_bytes.size + entry.key_size > OFFER_KEY_BYTES_MAX)
             break;
-        struct wire_offer offer = {.offset = entry.offset, .size = entry.size};
-        if (wire_offer_append(&session->message.extra, &offer) != YOLK_OK)
+        struct wire_offer offer = {entry.offset, entry.size, entry.checksum};
+        if (base_buf_append(&session->key_bytes, entry.key, entry.key_size) != YOLK_OK ||
+            wire_offer_append(&session->message.extra, &offer) != YOLK_OK)
             break;
-        keys[count++] = wire_view_of(entry.key, entry.key_size);
-        bytes += entry.key_size;
+        session->offered[count] = entry.offset;
+        session->key_ends[count] = (uint32_t)session->key_bytes.size;
+        session->offered_count++;
         cursor = next;
     }
     session->offer_cursor = cursor;
-    return count;
+    session->offer_last = !next_entry(session, &cursor, &entry);
+}
+
+static struct wire_view offered_key(void *arg, uint32_t i)
+{
+    const struct store_session *session = arg;
+    uint32_t from = i == 0 ? 0 : session->key_ends[i - 1];
+    return wire_view_of(session->key_bytes.data + from, session->key_ends[i] - from);
 }
 
 void store_session_send_offer(struct store_session *session, uint64_t now_ns)
 {
     struct wire_mirror_offer offer;
     struct store_stamp stamp;
-    struct store_mirror_entry entry;
-    struct wire_view *keys = base_calloc(OFFER_KEYS_MAX, sizeof(*keys));
     memset(&offer, 0, sizeof(offer));
     session->state = STATE_OFFERING;
     store_session_request(session, &offer.request, &stamp);
-    if (keys == NULL) {
+    gather_offer(session);
+    /* Without memory for one entry nothing would ever move on. */
+    if ((session->offered_count == 0 && !session->offer_last) ||
+        wire_keys_build_by(&session->message.keys, session->offered_count, offered_key, session) !=
+            YOLK_OK) {
         store_session_idle(session, now_ns);
         return;
     }
-    uint32_t count = gather_offer(session, keys);
-    int status = wire_keys_build(&session->message.keys, keys, count);
-    free(keys);
-    if (status != YOLK_OK) {
-        store_session_idle(session, now_ns);
-        return;
-    }
-    uint64_t next = session->offer_cursor;
-    session->offer_last = !store_mirror_next(session->options.mirror, &next, &entry);
-    offer.segment = session->segment;
+    offer.segment = session->mounts[session->part].segment;
     offer.keys = wire_view_buf(&session->message.keys);
     offer.recs = wire_view_buf(&session->message.extra);
     offer.last = (uint32_t)session->offer_last;
@@ -161,10 +199,13 @@ void store_session_send_offer(struct store_session *session, uint64_t now_ns)
 void store_session_send_wishes(struct store_session *session)
 {
     struct store_stamp stamp;
-    if (session->wants_unmount && session->unmount_id == 0 && session->segment != 0) {
+    /* The memory first; its answer lets the disk follow. */
+    enum session_part part = session->mounts[PART_MEMORY].segment != 0 ? PART_MEMORY : PART_DISK;
+    if (session->wants_unmount && session->unmount_id == 0 && session->mounts[part].segment != 0) {
         struct wire_segment_unmount unmount;
+        session->unmounting = part;
         store_session_request(session, &unmount.request, &stamp);
-        unmount.segment = session->segment;
+        unmount.segment = session->mounts[part].segment;
         unmount.grace_ms = session->grace_ms;
         uint64_t id = session->next_request++;
         if (wire_encode(WIRE_SEGMENT_UNMOUNT, &unmount, &session->message.body) == YOLK_OK &&

@@ -12,9 +12,10 @@ enum session_state {
     STATE_CONNECTING, /* → RESUMING, OPENING, IDLE */
     STATE_RESUMING, /* HEARTBEAT of the old session is unanswered → OPEN, MOUNTING, EXPIRED, IDLE */
     STATE_EXPIRED,  /* the driver makes the old session's writers quiet → OPENING, IDLE */
-    STATE_OPENING,  /* SESSION_OPEN unanswered or to be sent → MOUNTING, OPEN, IDLE */
-    STATE_MOUNTING, /* SEGMENT_MOUNT → OFFERING, IDLE */
-    STATE_OFFERING, /* MIRROR_OFFERs → OPEN, IDLE */
+    STATE_OPENING,  /* SESSION_OPEN unanswered or to be sent → QUIETING, MOUNTING, OPEN, IDLE */
+    STATE_QUIETING, /* the driver ends the moves of the earlier mount → MOUNTING, IDLE */
+    STATE_MOUNTING, /* SEGMENT_MOUNTs, of memory, then of the disk → OFFERING, OPEN, IDLE */
+    STATE_OFFERING, /* MIRROR_OFFERs, in the same order → OPEN, IDLE */
     STATE_OPEN,     /* → IDLE, EXPIRED, CLOSED */
     STATE_CLOSED,
 };
@@ -25,6 +26,17 @@ struct session_pending {
     uint8_t *body; /* owned */
     struct session_pending *next;
 };
+
+enum session_part { PART_MEMORY = 0, PART_DISK, PARTS };
+
+struct session_mount {
+    uint64_t segment;     /* 0: not mounted */
+    uint64_t op;          /* names the mount, so that a repeated one is known as such; 0: none */
+    uint8_t instance[16]; /* of the master it was last mounted at */
+};
+
+/* Keys of one MIRROR_OFFER. */
+enum { OFFER_KEYS_MAX = 1024, OFFER_KEY_BYTES_MAX = 512 * 1024 };
 
 struct store_session {
     struct store_session_options options;
@@ -40,14 +52,14 @@ struct store_session {
     uint64_t random;
 
     uint64_t session;     /* 0: none */
-    uint64_t segment;     /* 0: not mounted */
     uint64_t generation;  /* of the client id: greater for each session begun, the same when one is
                            * opened again (after a lost answer, or at another master) */
-    uint64_t mount_op;    /* names the mount, so that a repeated one is known as such; 0: none */
     uint8_t instance[16]; /* of the master the session is known to */
     int has_instance;
-    uint8_t peer_instance[16];  /* of the master at the other end of the link */
-    uint8_t mount_instance[16]; /* of the master the segment was last mounted at */
+    uint8_t peer_instance[16]; /* of the master at the other end of the link */
+    struct session_mount mounts[PARTS];
+    enum session_part part; /* that is being mounted or offered */
+    enum session_part unmounting;
     int linked;
     int standing; /* the session was OPEN, mount and all: a new link only has to resume it */
 
@@ -62,9 +74,12 @@ struct store_session {
     uint64_t close_id;
     uint64_t heartbeat_interval_ns;
     uint64_t lease_ttl_ms;
-    uint64_t offer_cursor; /* of the offer in flight: where the next one begins */
-    uint64_t offer_from;
+    uint64_t offer_cursor; /* where the next offer begins */
     int offer_last;
+    uint32_t offered_count; /* entries of the offer in flight, and where they lie */
+    uint64_t offered[OFFER_KEYS_MAX];
+    struct base_buf key_bytes;
+    uint32_t key_ends[OFFER_KEYS_MAX];
     int restarted;
     int wants_unmount;
     int wants_close;
@@ -99,7 +114,9 @@ void store_session_request(struct store_session *session, struct wire_request *r
 void store_session_await(struct store_session *session, uint64_t now_ns, uint64_t id);
 void store_session_send_heartbeat(struct store_session *session, uint64_t now_ns);
 void store_session_send_open(struct store_session *session, uint64_t now_ns);
+/* Of session->part. */
 void store_session_send_mount(struct store_session *session, uint64_t now_ns);
+/* From session->offer_cursor of session->part on. */
 void store_session_send_offer(struct store_session *session, uint64_t now_ns);
 /* What the driver of a session asked for, once the session stands. */
 void store_session_send_wishes(struct store_session *session);

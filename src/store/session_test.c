@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -413,6 +414,191 @@ static void refused(void **state)
     finish(&f);
 }
 
+/* 1500 extents of 8 KiB, of which those in `gone` are no more. */
+enum { DISK_EXTENTS = 1500 };
+struct disk {
+    struct store_disk_mount mount;
+    uint8_t gone[DISK_EXTENTS];
+};
+
+static uint64_t disk_count(void *self)
+{
+    struct disk *disk = self;
+    uint64_t count = 0;
+    for (int i = 0; i < DISK_EXTENTS; i++)
+        count += !disk->gone[i];
+    return count;
+}
+
+static int disk_next(void *self, uint64_t *cursor, struct store_disk_offer *offer)
+{
+    struct disk *disk = self;
+    for (uint64_t i = (*cursor + 8191) / 8192; i < DISK_EXTENTS; i++) {
+        if (disk->gone[i])
+            continue;
+        *cursor = i * 8192 + 1;
+        offer->offset = i * 8192;
+        offer->size = 5000 + i;
+        offer->checksum = (uint32_t)(i * 3);
+        offer->key_size =
+            (uint32_t)snprintf((char *)offer->key, sizeof(offer->key), "key %d", (int)i);
+        return 1;
+    }
+    return 0;
+}
+
+static void disk_reject(void *self, uint64_t offset)
+{
+    struct disk *disk = self;
+    assert_int_equal(offset % 8192, 0);
+    disk->gone[offset / 8192] = 1;
+}
+
+static void begin_with_disk(struct fixture *f, struct disk *disk)
+{
+    memset(disk, 0, sizeof(*disk));
+    disk->mount = (struct store_disk_mount){
+        .size = 64 << 20,
+        .endpoints = "uring=3",
+        .storage_id = "disk identity",
+        .self = disk,
+        .count = disk_count,
+        .next = disk_next,
+        .reject = disk_reject,
+    };
+    begin(f, 1 << 20);
+    store_session_destroy(f->session);
+    struct store_session_options options = {
+        .client_id = "client",
+        .name = "test",
+        .backoff_first_ns = 10 * MS,
+        .backoff_max_ns = 100 * MS,
+        .reply_timeout_ns = 1000 * MS,
+        .segment_size = 1 << 20,
+        .endpoints = "loop=1,2",
+        .mirror = f->mirror,
+        .holds = f->holds,
+        .disk = &disk->mount,
+    };
+    assert_int_equal(store_session_create(&options, &f->session), YOLK_OK);
+}
+
+/* From the connection to the disk's mount, which is `segment`; the memory's is 77. */
+static void mount_both(struct fixture *f, const uint8_t *instance, uint64_t generation,
+                       uint64_t count, uint64_t segment)
+{
+    struct wire_session_open open;
+    struct wire_segment_mount mount;
+    connect(f, instance);
+    expect_send(f, WIRE_SESSION_OPEN, &open);
+    open_answer(f, 42);
+    expect(f, STORE_SESSION_QUIET);
+    store_session_next(f->session, f->now, &f->out);
+    assert_int_equal(f->out.kind, STORE_SESSION_WAIT); /* nothing is mounted before it is quiet */
+    store_session_disk_quiet(f->session, f->now);
+    expect_send(f, WIRE_SEGMENT_MOUNT, &mount);
+    assert_int_equal(mount.medium, WIRE_MEDIUM_MEMORY);
+    assert_int_equal(mount.size, 1 << 20);
+    uint64_t op = mount.request.op;
+    mount_answer(f, 77);
+    expect_send(f, WIRE_SEGMENT_MOUNT, &mount);
+    assert_int_equal(mount.medium, WIRE_MEDIUM_LOCAL_DISK);
+    assert_int_equal(mount.size, 64 << 20);
+    assert_memory_equal(mount.storage_id, "disk identity\0\0", 16);
+    assert_memory_equal(mount.endpoints.data, "uring=3", 7);
+    assert_int_equal(mount.generation, generation);
+    assert_int_equal(mount.mirror_count, count);
+    assert_int_equal(wire_u64s_count(mount.old_sessions), 0);
+    assert_int_not_equal(mount.request.op, op);
+    struct wire_segment_mount_reply reply = {.segment = segment};
+    input(f, WIRE_SEGMENT_MOUNT_REPLY, f->out.request_id, &reply);
+    expect(f, STORE_SESSION_DISK_MOUNTED);
+    assert_int_equal(f->out.segment, segment);
+}
+
+/* One offer of the disk: extents [from, from + count), of which the given one is not wanted. */
+static void expect_disk_offer(struct fixture *f, uint64_t segment, uint32_t from, uint32_t count,
+                              uint32_t rejected)
+{
+    struct wire_mirror_offer offer;
+    struct wire_keys keys;
+    struct wire_view key;
+    uint8_t packed[4];
+    char text[32];
+    expect_send(f, WIRE_MIRROR_OFFER, &offer);
+    assert_int_equal(offer.segment, segment);
+    assert_int_equal(wire_offer_count(offer.recs), count);
+    assert_int_equal(offer.last, from + count == DISK_EXTENTS);
+    assert_int_equal(wire_keys_open(offer.keys, WIRE_KEYS_MAX, &keys), YOLK_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        struct wire_offer rec = wire_offer_at(offer.recs, i);
+        int size = snprintf(text, sizeof(text), "key %d", (int)(from + i));
+        assert_true(wire_keys_next(&keys, &key));
+        assert_int_equal(key.size, size);
+        assert_memory_equal(key.data, text, (size_t)size);
+        assert_int_equal(rec.offset, (from + i) * 8192);
+        assert_int_equal(rec.size, 5000 + from + i);
+        assert_int_equal(rec.checksum, (from + i) * 3);
+    }
+    wire_set_u32(packed, rejected);
+    struct wire_mirror_offer_reply answer = {.accepted = count - 1,
+                                             .rejected = wire_view_of(packed, 4)};
+    input(f, WIRE_MIRROR_OFFER_REPLY, f->out.request_id, &answer);
+}
+
+static void a_disk_beside_the_memory(void **state)
+{
+    (void)state;
+    static struct disk disk;
+    struct fixture f;
+    struct wire_segment_unmount unmount;
+    begin_with_disk(&f, &disk);
+    mount_both(&f, master_a, 0, 1500, 78);
+    expect_disk_offer(&f, 78, 0, 1024, 7);
+    expect_disk_offer(&f, 78, 1024, 476, 475);
+    expect(&f, STORE_SESSION_OPENED);
+    assert_int_equal(disk_count(&disk), 1498);
+    assert_true(disk.gone[7]);
+    assert_true(disk.gone[1499]);
+    /* Facts of the disk are not the mirror's: no answer from here. */
+    facts(&f, 78, 1, WIRE_FACT_FREED, 0, "", 0);
+    store_session_next(f.session, f.now, &f.out);
+    assert_int_equal(f.out.kind, STORE_SESSION_WAIT);
+
+    /* Another master: all of it again, the memory's mirror before the disk's extents. */
+    facts(&f, 77, 1, WIRE_FACT_PLACED, 0, "a", 0);
+    expect_ack(&f, 1);
+    store_session_link_lost(f.session, f.now);
+    memset(disk.gone, 1, sizeof(disk.gone));
+    disk.gone[3] = 0;
+    mount_both(&f, master_b, 78, 1, 79);
+    struct wire_mirror_offer offer;
+    struct wire_mirror_offer_reply answer = {.accepted = 1};
+    expect_send(&f, WIRE_MIRROR_OFFER, &offer);
+    assert_int_equal(offer.segment, 77);
+    assert_int_equal(offer.last, 1);
+    input(&f, WIRE_MIRROR_OFFER_REPLY, f.out.request_id, &answer);
+    expect_send(&f, WIRE_MIRROR_OFFER, &offer);
+    assert_int_equal(offer.segment, 79);
+    assert_int_equal(wire_offer_count(offer.recs), 1);
+    assert_int_equal(offer.last, 1);
+    input(&f, WIRE_MIRROR_OFFER_REPLY, f.out.request_id, &answer);
+    expect(&f, STORE_SESSION_OPENED);
+
+    store_session_unmount(f.session, f.now, 250);
+    struct wire_status_reply ok = {.status = YOLK_OK};
+    expect_send(&f, WIRE_SEGMENT_UNMOUNT, &unmount);
+    assert_int_equal(unmount.segment, 77);
+    input(&f, WIRE_SEGMENT_UNMOUNT_REPLY, f.out.request_id, &ok);
+    expect_send(&f, WIRE_SEGMENT_UNMOUNT, &unmount);
+    assert_int_equal(unmount.segment, 79);
+    assert_int_equal(unmount.grace_ms, 250);
+    input(&f, WIRE_SEGMENT_UNMOUNT_REPLY, f.out.request_id, &ok);
+    expect(&f, STORE_SESSION_UNMOUNTED);
+    assert_int_equal(f.out.status, YOLK_OK);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +610,7 @@ int main(void)
         cmocka_unit_test(half_open),
         cmocka_unit_test(fences_and_expired_puts),
         cmocka_unit_test(refused),
+        cmocka_unit_test(a_disk_beside_the_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

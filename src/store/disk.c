@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/disk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/limits.h"
+#define LOG_ROOM "store"
+#include "base/log.h"
+#include "base/units.h"
+#include "platform/clock.h"
+#include "platform/random.h"
+#include "platform/thread.h"
+#include "storage/storage.h"
+#include "store/disk_mount.h"
+#include "store/tier.h"
+#include "wire/msg.h"
+
+enum { DEPTH = 32, CLOSE_TIMEOUT_MS = 10000, MOVE_TIMEOUT_MS = 30000 };
+#define DEPTH_BYTES (64ull << 20)
+/* With several batches under way the oldest is waited for, the others are looked at this often. */
+#define LOOK_NS (200 * NS_PER_US)
+
+struct frame {
+    struct frame *next;
+    uint16_t message;
+    size_t size;
+    uint8_t body[];
+};
+
+/* Moves handed to the engine as one batch. */
+struct flight {
+    struct flight *next;
+    uint64_t batch;
+    uint32_t count;
+    uint32_t pending;
+    uint32_t moves[DEPTH];
+    uint64_t offsets[DEPTH]; /* in memory */
+    uint64_t sizes[DEPTH];
+    uint32_t checksums[DEPTH];
+    uint8_t reads[DEPTH];
+    uint8_t over[DEPTH];
+};
+
+struct store_disk {
+    struct yolk_engine *engine;
+    uint8_t *memory;
+    uint64_t memory_size;
+    void (*wake)(void *self);
+    void *wake_self;
+    struct yolk_served *served;
+    struct store_disk_mount mount;
+    uint8_t write_key[16]; /* in the ticket of own writes: nobody else may write */
+    struct thread thread;  /* moves, journal writes */
+    struct thread syncer;
+
+    struct mutex lock; /* protects all below; held over no I/O */
+    struct condition changed;
+    struct condition sync_changed;
+    struct storage *storage;
+    struct store_tier *tier;
+    uint64_t handle; /* of the own disk segment at the engine; 0: none */
+    struct frame *first, *last;
+    int stop;
+    int off; /* as last logged */
+    int sync_wanted;
+    int sync_stop;
+
+    /* The thread's own. */
+    struct flight *flights; /* newest first */
+    struct yolk_request requests[DEPTH];
+};
+
+/* ---- who may read and write ---- */
+
+static enum yolk_status begin_access(void *self, const struct yolk_access_request *request)
+{
+    struct store_disk *disk = self;
+    const struct yolk_ticket *ticket = request->ticket;
+    if (ticket == NULL || request->offset < ticket->offset || request->size > ticket->size ||
+        request->offset - ticket->offset > ticket->size - request->size)
+        return YOLK_ERR_ACCESS;
+    if (request->opcode == YOLK_WRITE)
+        return memcmp(ticket->mac, disk->write_key, sizeof(disk->write_key)) == 0 ? YOLK_OK
+                                                                                  : YOLK_ERR_ACCESS;
+    mutex_lock(&disk->lock);
+    int status = storage_lease(disk->storage, ticket->offset, ticket->size, ticket->op);
+    mutex_unlock(&disk->lock);
+    return status;
+}
+
+static void end_access(void *self, const struct yolk_access_request *request)
+{
+    struct store_disk *disk = self;
+    struct store_tier_stats stats;
+    if (request->opcode == YOLK_WRITE)
+        return;
+    mutex_lock(&disk->lock);
+    storage_unlease(disk->storage, request->ticket->offset);
+    store_tier_stats(disk->tier, &stats);
+    if (stats.facts_waiting > 0) /* perhaps for this reader */
+        condition_signal(&disk->changed);
+    mutex_unlock(&disk->lock);
+}
+
+/* ---- offers ---- */
+
+static uint64_t offer_count(void *self)
+{
+    struct store_disk *disk = self;
+    struct storage_stats stats;
+    mutex_lock(&disk->lock);
+    storage_stats(disk->storage, &stats);
+    mutex_unlock(&disk->lock);
+    return stats.committed;
+}
+
+static int offer_next(void *self, uint64_t *cursor, struct store_disk_offer *offer)
+{
+    struct store_disk *disk = self;
+    struct storage_extent extent;
+    mutex_lock(&disk->lock);
+    int found = storage_next(disk->storage, cursor, &extent);
+    if (found) {
+        offer->offset = extent.offset;
+        offer->size = extent.size;
+        offer->checksum = extent.checksum;
+        offer->key_size = (uint32_t)extent.key_size;
+        memcpy(offer->key, extent.key, extent.key_size);
+    }
+    mutex_unlock(&disk->lock);
+    return found;
+}
+
+static void offer_reject(void *self, uint64_t offset)
+{
+    struct store_disk *disk = self;
+    uint64_t seq;
+    mutex_lock(&disk->lock);
+    /* NOT_FOUND is what is wanted; without memory it is offered, and refused, again. */
+    if (storage_delete(disk->storage, offset, &seq) == YOLK_OK)
+        condition_signal(&disk->changed);
+    mutex_unlock(&disk->lock);
+}
+
+const struct store_disk_mount *store_disk_mount(struct store_disk *disk)
+{
+    return &disk->mount;
+}
+
+/* ---- the thread ---- */
+
+/* With the lock held. */
+static void push_frame(struct store_disk *disk, const struct store_tier_output *output)
+{
+    struct frame *frame = malloc(sizeof(*frame) + output->body_size);
+    if (frame == NULL)
+        return; /* as lost on the way: the master asks again */
+    frame->next = NULL;
+    frame->message = output->message;
+    frame->size = output->body_size;
+    memcpy(frame->body, output->body, output->body_size);
+    if (disk->last == NULL)
+        disk->first = frame;
+    else
+        disk->last->next = frame;
+    disk->last = frame;
+}
+
+static struct flight *add_move(struct store_disk *disk, struct flight *flight,
+                               const struct store_tier_output *output)
+{
+    if (flight == NULL)
+        flight = calloc(1, sizeof(*flight));
+    if (flight == NULL) {
+        store_tier_moved(disk->tier, clock_real_now_ns(), output->move, YOLK_ERR_NO_MEMORY, 0);
+        return NULL;
+    }
+    uint32_t i = flight->count++;
+    int read = output->kind == STORE_TIER_READ;
+    flight->moves[i] = output->move;
+    flight->offsets[i] = output->memory_offset;
+    flight->sizes[i] = output->size;
+    flight->reads[i] = (uint8_t)read;
+    struct yolk_request *request = &disk->requests[i];
+    *request = (struct yolk_request){
+        .opcode = read ? YOLK_READ : YOLK_WRITE,
+        .local = disk->memory + output->memory_offset,
+        .segment = disk->handle,
+        .offset = output->disk_offset,
+        .size = output->size,
+        .deadline_ns = clock_after_ms(clock_real_now_ns(), MOVE_TIMEOUT_MS),
+        .ticket = {.offset = output->disk_offset,
+                   .size = output->size,
+                   .op = read ? output->key_hash : 0},
+    };
+    if (!read)
+        memcpy(request->ticket.mac, disk->write_key, sizeof(disk->write_key));
+    return flight;
+}
+
+/* Without the lock: nobody else looks at flights. Those that could not start are told at once. */
+static void submit(struct store_disk *disk, struct flight *flight)
+{
+    enum yolk_status verdicts[DEPTH];
+    uint32_t first = 0;
+    int status = yolk_engine_batch_create(disk->engine, flight->count, &flight->batch);
+    /* Each request's verdict is in its task too. */
+    if (status == YOLK_OK && yolk_engine_batch_submit(disk->engine, flight->batch, disk->requests,
+                                                      flight->count, verdicts, &first) != YOLK_OK)
+        base_error_clear();
+    if (status != YOLK_OK)
+        flight->batch = 0;
+    flight->pending = flight->count;
+    flight->next = disk->flights;
+    disk->flights = flight;
+    /* The bytes are read for their checksum while the disk writes them. */
+    for (uint32_t i = 0; i < flight->count; i++)
+        if (!flight->reads[i])
+            flight->checksums[i] =
+                base_crc32c(0, disk->memory + flight->offsets[i], flight->sizes[i]);
+}
+
+static void tell_moved(struct store_disk *disk, struct flight *flight, uint32_t i, int status)
+{
+    flight->over[i] = 1;
+    flight->pending--;
+    if (status == YOLK_ERR_STUCK) {
+        /* Its memory and its extent stay taken: bytes may still land there. */
+        log_error("a move between memory and disk never ended; its space is not used again");
+        return;
+    }
+    if (status == YOLK_OK && flight->reads[i])
+        flight->checksums[i] = base_crc32c(0, disk->memory + flight->offsets[i], flight->sizes[i]);
+    mutex_lock(&disk->lock);
+    store_tier_moved(disk->tier, clock_real_now_ns(), flight->moves[i], (enum yolk_status)status,
+                     flight->checksums[i]);
+    mutex_unlock(&disk->lock);
+    if (flight->reads[i])
+        disk->wake(disk->wake_self); /* a mount may wait for the memory to be quiet */
+}
+
+/* 1 if all of the flight is over. */
+static int collect(struct store_disk *disk, struct flight *flight)
+{
+    for (uint32_t i = 0; i < flight->count; i++) {
+        struct yolk_task_status task;
+        if (flight->over[i])
+            continue;
+        int status = flight->batch == 0
+                         ? (int)YOLK_ERR_NO_MEMORY
+                         : (int)yolk_engine_batch_poll(disk->engine, flight->batch, i, &task);
+        if (status == YOLK_OK && !task.terminal)
+            continue;
+        tell_moved(disk, flight, i, status == YOLK_OK ? (int)task.status : status);
+    }
+    return flight->pending == 0;
+}
+
+static void collect_all(struct store_disk *disk)
+{
+    struct flight **at = &disk->flights;
+    while (*at != NULL) {
+        struct flight *flight = *at;
+        if (!collect(disk, flight)) {
+            at = &flight->next;
+            continue;
+        }
+        *at = flight->next;
+        if (flight->batch != 0 && yolk_engine_batch_free(disk->engine, flight->batch) != YOLK_OK)
+            base_error_clear();
+        free(flight);
+    }
+}
+
+/* The oldest batch for a moment. */
+static void wait_flights(struct store_disk *disk)
+{
+    struct flight *oldest = disk->flights;
+    while (oldest->next != NULL)
+        oldest = oldest->next;
+    /* TIMEOUT is an answer like any other here. */
+    if (oldest->batch != 0 && yolk_engine_batch_wait(disk->engine, oldest->batch,
+                                                     clock_real_now_ns() + LOOK_NS) != YOLK_OK)
+        base_error_clear();
+}
+
+/* With the lock held: tells people when the tier goes off and on. */
+static void note_state(struct store_disk *disk)
+{
+    const char *why = store_tier_off(disk->tier);
+    if ((why != NULL) == disk->off)
+        return;
+    disk->off = why != NULL;
+    if (why != NULL)
+        log_warn("%s takes no more values for now, what is there is still read: %s",
+                 storage_info(disk->storage)->path, why);
+    else
+        log_info("%s takes values again", storage_info(disk->storage)->path);
+}
+
+/* Without the lock. */
+static void write_journal(struct store_disk *disk, const struct store_tier_output *output)
+{
+    int status = file_pwrite(storage_file(disk->storage), output->data, output->data_size,
+                             output->file_offset);
+    mutex_lock(&disk->lock);
+    store_tier_journaled(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
+    mutex_unlock(&disk->lock);
+}
+
+/* A sync may take long, and the disk can do other things meanwhile: it has a thread of its own. */
+static void sync_main(void *arg)
+{
+    struct store_disk *disk = arg;
+    mutex_lock(&disk->lock);
+    for (;;) {
+        while (!disk->sync_wanted && !disk->sync_stop)
+            condition_wait(&disk->sync_changed, &disk->lock);
+        if (!disk->sync_wanted)
+            break;
+        disk->sync_wanted = 0;
+        mutex_unlock(&disk->lock);
+        int status = file_fdatasync(storage_file(disk->storage));
+        mutex_lock(&disk->lock);
+        store_tier_synced(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
+        condition_signal(&disk->changed);
+    }
+    mutex_unlock(&disk->lock);
+}
+
+/* What the machine wants: messages are queued, moves gathered and started, syncs begun, one journal
+ * write done. 0: nothing before *wait_ns. */
+static int turn(struct store_disk *disk, uint64_t *wait_ns)
+{
+    struct store_tier_output output;
+    struct flight *flight = NULL;
+    int frames = 0;
+    int journal = 0;
+    mutex_lock(&disk->lock);
+    for (;;) {
+        store_tier_next(disk->tier, clock_real_now_ns(), &output);
+        if (output.kind == STORE_TIER_SEND) {
+            push_frame(disk, &output);
+            frames = 1;
+        } else if (output.kind == STORE_TIER_WRITE || output.kind == STORE_TIER_READ) {
+            flight = add_move(disk, flight, &output);
+        } else if (output.kind == STORE_TIER_SYNC) {
+            disk->sync_wanted = 1;
+            condition_signal(&disk->sync_changed);
+        } else {
+            break;
+        }
+    }
+    journal = output.kind == STORE_TIER_JOURNAL;
+    *wait_ns = output.deadline_ns;
+    note_state(disk);
+    mutex_unlock(&disk->lock);
+    if (frames)
+        disk->wake(disk->wake_self);
+    if (flight != NULL)
+        submit(disk, flight);
+    if (journal)
+        write_journal(disk, &output);
+    return flight != NULL || journal || frames;
+}
+
+static void disk_main(void *arg)
+{
+    struct store_disk *disk = arg;
+    for (;;) {
+        uint64_t wait_ns = UINT64_MAX;
+        int busy = turn(disk, &wait_ns);
+        if (disk->flights != NULL) {
+            if (!busy)
+                wait_flights(disk);
+            collect_all(disk);
+            continue;
+        }
+        if (busy)
+            continue;
+        mutex_lock(&disk->lock);
+        int stop = disk->stop && store_tier_is_quiet(disk->tier);
+        if (!stop)
+            (void)condition_wait_until(&disk->changed, &disk->lock, wait_ns);
+        mutex_unlock(&disk->lock);
+        if (stop)
+            return;
+    }
+}
+
+/* ---- from the control thread ---- */
+
+void store_disk_mounted(struct store_disk *disk, uint64_t memory, uint64_t segment)
+{
+    static const uint8_t no_key[32] = {0};
+    uint64_t handle = 0;
+    struct yolk_segment_descriptor descriptor = {
+        .id = segment,
+        .size = disk->mount.size,
+        .endpoints = disk->mount.endpoints,
+    };
+    yolk_served_set_segment(disk->served, segment, no_key);
+    int status = yolk_engine_segment_open(disk->engine, &descriptor, 0, &handle);
+    if (status != YOLK_OK)
+        log_warn("the disk segment cannot be reached from here: %s", yolk_last_error());
+    mutex_lock(&disk->lock);
+    uint64_t old = disk->handle;
+    disk->handle = handle;
+    store_tier_mounted(disk->tier, memory, segment);
+    mutex_unlock(&disk->lock);
+    if (old != 0 && yolk_engine_segment_close(disk->engine, old) != YOLK_OK)
+        base_error_clear();
+}
+
+void store_disk_offered(struct store_disk *disk)
+{
+    mutex_lock(&disk->lock);
+    store_tier_offered(disk->tier);
+    mutex_unlock(&disk->lock);
+}
+
+void store_disk_unmount(struct store_disk *disk)
+{
+    mutex_lock(&disk->lock);
+    store_tier_unmount(disk->tier);
+    condition_signal(&disk->changed);
+    mutex_unlock(&disk->lock);
+}
+
+int store_disk_is_quiet(struct store_disk *disk)
+{
+    mutex_lock(&disk->lock);
+    int quiet = store_tier_memory_writes(disk->tier) == 0;
+    mutex_unlock(&disk->lock);
+    return quiet;
+}
+
+void store_disk_input(struct store_disk *disk, uint16_t message, const uint8_t *body, size_t size)
+{
+    mutex_lock(&disk->lock);
+    store_tier_input(disk->tier, message, body, size);
+    condition_signal(&disk->changed);
+    mutex_unlock(&disk->lock);
+}
+
+int store_disk_take_frame(struct store_disk *disk, uint16_t *message, struct base_buf *body)
+{
+    mutex_lock(&disk->lock);
+    struct frame *frame = disk->first;
+    if (frame != NULL) {
+        disk->first = frame->next;
+        if (disk->first == NULL)
+            disk->last = NULL;
+    }
+    mutex_unlock(&disk->lock);
+    if (frame == NULL)
+        return 0;
+    base_buf_clear(body);
+    *message = frame->message;
+    int taken = base_buf_append(body, frame->body, frame->size) == YOLK_OK;
+    free(frame);
+    return taken;
+}
+
+int store_disk_fence_session(struct store_disk *disk, uint64_t session)
+{
+    return yolk_served_fence_session(disk->served, session);
+}
+
+int store_disk_stat(struct store_disk *disk, struct base_buf *lines)
+{
+    struct storage_stats storage;
+    struct store_tier_stats tier;
+    mutex_lock(&disk->lock);
+    storage_stats(disk->storage, &storage);
+    store_tier_stats(disk->tier, &tier);
+    int on = store_tier_off(disk->tier) == NULL;
+    mutex_unlock(&disk->lock);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {
+        {"on", (uint64_t)on},
+        {"capacity_bytes", storage.capacity},
+        {"used_bytes", storage.capacity - storage.free_bytes},
+        {"objects", storage.committed},
+        {"index_memory_bytes", storage.memory_bytes},
+        {"offloads_total", tier.offloads},
+        {"offload_bytes_total", tier.offload_bytes},
+        {"offloads_no_space_total", tier.offloads_no_space},
+        {"offloads_failed_total", tier.offloads_failed},
+        {"promotes_total", tier.promotes},
+        {"promote_bytes_total", tier.promote_bytes},
+        {"promotes_failed_total", tier.promotes_failed},
+        {"corrupt_total", tier.corrupt},
+        {"deletes_total", tier.deletes},
+        {"errors_total", tier.disk_errors},
+        {"journal_writes_total", storage.journal_writes},
+        {"journal_bytes_total", storage.journal_written},
+        {"syncs_total", storage.syncs},
+        {"checkpoints_total", storage.checkpoints},
+        {"tasks_queued", tier.queued},
+        {"tasks_moving", tier.moving},
+    };
+    int status = YOLK_OK;
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]) && status == YOLK_OK; i++)
+        status = base_buf_printf(lines, "client_ssd_%s %llu\n", figures[i].name,
+                                 (unsigned long long)figures[i].value);
+    return status;
+}
+
+/* ---- opening and closing ---- */
+
+static void log_opened(const struct storage_info *info)
+{
+    char size[32];
+    (void)base_format_size(info->capacity, size, sizeof(size));
+    log_info("%s: %s for values%s, %llu values found%s%s", info->path, size,
+             info->direct ? "" : ", through the page cache", (unsigned long long)info->extents,
+             info->created ? ", made anew"
+             : info->clean ? ""
+                           : ", recovered after a crash",
+             info->preallocated ? "" : ", not preallocated");
+    if (info->note[0] != '\0')
+        log_warn("%s: %s", info->path, info->note);
+}
+
+static int open_storage(struct store_disk *disk, const struct store_disk_options *options)
+{
+    struct storage_options storage = {
+        .path = options->path,
+        .capacity_bytes = options->size_bytes,
+        .random = random_real(),
+    };
+    int status = storage_open(options->fs, &storage, &disk->storage);
+    if (status != YOLK_OK)
+        return status;
+    log_opened(storage_info(disk->storage));
+    struct store_tier_options tier = {
+        .storage = disk->storage,
+        .memory_size = options->memory_size,
+        .depth = DEPTH,
+        .depth_bytes = DEPTH_BYTES,
+        .sync_ns = options->sync_ms * NS_PER_MS,
+        .retry_first_ns = NS_PER_S,
+        .retry_max_ns = 30 * NS_PER_S,
+    };
+    return store_tier_create(&tier, &disk->tier);
+}
+
+static int serve(struct store_disk *disk)
+{
+    const struct storage_info *info = storage_info(disk->storage);
+    struct random random = random_real();
+    struct yolk_serve_file_options options = {
+        .struct_size = sizeof(options),
+        .path = info->path,
+        .internal = storage_file(disk->storage),
+        .writable = 1,
+        .pad_writes = 1,
+        .offset = info->extent_offset,
+        .size = info->capacity,
+        .self = disk,
+        .begin = begin_access,
+        .end = end_access,
+    };
+    random_bytes(&random, disk->write_key, sizeof(disk->write_key));
+    int status = yolk_engine_serve_file(disk->engine, &options, &disk->served);
+    if (status != YOLK_OK)
+        return status;
+    disk->mount = (struct store_disk_mount){
+        .size = info->capacity,
+        .endpoints = yolk_served_endpoints(disk->served),
+        .self = disk,
+        .count = offer_count,
+        .next = offer_next,
+        .reject = offer_reject,
+    };
+    memcpy(disk->mount.storage_id, info->storage_id, sizeof(disk->mount.storage_id));
+    return YOLK_OK;
+}
+
+/* What is under way ends first, and needs the other thread to. Either may never have started. */
+static void stop_threads(struct store_disk *disk)
+{
+    mutex_lock(&disk->lock);
+    disk->stop = 1;
+    if (disk->tier != NULL)
+        store_tier_unmount(disk->tier);
+    condition_signal(&disk->changed);
+    mutex_unlock(&disk->lock);
+    thread_join(&disk->thread);
+    mutex_lock(&disk->lock);
+    disk->sync_stop = 1;
+    condition_signal(&disk->sync_changed);
+    mutex_unlock(&disk->lock);
+    thread_join(&disk->syncer);
+}
+
+/* In the reverse order of open; each part may be missing. The threads have ended. */
+static void end_parts(struct store_disk *disk)
+{
+    if (disk->handle != 0 && yolk_engine_segment_close(disk->engine, disk->handle) != YOLK_OK)
+        base_error_clear();
+    if (disk->served != NULL)
+        yolk_engine_unserve(disk->engine, disk->served);
+    if (disk->memory != NULL &&
+        yolk_engine_unregister(disk->engine, disk->memory, disk->memory_size) != YOLK_OK)
+        log_warn("the segment's memory is not quiet: %s", yolk_last_error());
+    store_tier_destroy(disk->tier);
+    /* What it could not do is in the log. */
+    if (disk->storage != NULL && storage_close(disk->storage) != YOLK_OK)
+        base_error_clear();
+    while (disk->first != NULL) {
+        struct frame *frame = disk->first;
+        disk->first = frame->next;
+        free(frame);
+    }
+    condition_destroy(&disk->sync_changed);
+    condition_destroy(&disk->changed);
+    mutex_destroy(&disk->lock);
+    free(disk);
+}
+
+int store_disk_open(const struct store_disk_options *options, struct store_disk **out)
+{
+    struct store_disk *disk = calloc(1, sizeof(*disk));
+    if (disk == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a disk");
+    disk->engine = options->engine;
+    disk->wake = options->wake;
+    disk->wake_self = options->wake_self;
+    mutex_init(&disk->lock);
+    condition_init(&disk->changed);
+    condition_init(&disk->sync_changed);
+    int status = open_storage(disk, options);
+    if (status == YOLK_OK)
+        status = yolk_engine_register(options->engine, options->memory, options->memory_size);
+    if (status == YOLK_OK) {
+        disk->memory = options->memory;
+        disk->memory_size = options->memory_size;
+        status = serve(disk);
+    }
+    if (status == YOLK_OK)
+        status = thread_start(&disk->syncer, "yolk-sync", sync_main, disk);
+    if (status == YOLK_OK)
+        status = thread_start(&disk->thread, "yolk-disk", disk_main, disk);
+    if (status != YOLK_OK) {
+        char text[MAX_LAST_ERROR];
+        snprintf(text, sizeof(text), "%s", yolk_last_error());
+        stop_threads(disk);
+        end_parts(disk);
+        return base_fail(status, 0, "%s", text);
+    }
+    *out = disk;
+    return YOLK_OK;
+}
+
+void store_disk_close(struct store_disk *disk)
+{
+    if (disk == NULL)
+        return;
+    stop_threads(disk);
+    end_parts(disk);
+}
