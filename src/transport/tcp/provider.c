@@ -4,6 +4,9 @@
  * which alone changes it; the provider's mutex guards the lists, the descriptor against a
  * concurrent shutdown, and which segment a connection is at work on (`served`), so that fence and
  * unserve see each access that was allowed.
+ *
+ * A read of a file is made by a thread of disk.c; meanwhile its connection is in no epoll, and
+ * comes back to its worker through the worker's list of the finished.
  */
 #define LOG_ROOM "tcp"
 #include <errno.h>
@@ -24,6 +27,7 @@
 #include "platform/clock.h"
 #include "platform/net.h"
 #include "platform/thread.h"
+#include "transport/tcp/disk.h"
 #include "transport/tcp/frames.h"
 #include "transport/tcp/internal.h"
 
@@ -38,16 +42,18 @@ enum {
 
 struct tcp_served {
     uint8_t *memory;
+    struct file_served *file; /* instead of memory; else NULL */
     uint64_t size;
     uint64_t segment;
     struct yolk_access access;
     uint32_t users; /* connections whose `served` this is */
 };
 
-enum step { STEP_HELLO, STEP_FRAME, STEP_PAYLOAD, STEP_REPLY, STEP_CLOSE };
+enum step { STEP_HELLO, STEP_FRAME, STEP_PAYLOAD, STEP_DISK, STEP_REPLY, STEP_CLOSE };
 
 struct connection {
     struct base_list node;
+    struct worker *worker;
     int fd;
     enum step step;
     bool want_output; /* what epoll is told */
@@ -62,6 +68,7 @@ struct connection {
     bool writing;
     struct tcp_frame frame;
     int32_t status;
+    struct tcp_disk_job job; /* its node is in the worker's list of the finished, guarded with it */
     uint8_t *payload;
     uint64_t payload_left;
     uint8_t reply[TCP_REPLY_SIZE];
@@ -74,6 +81,8 @@ struct worker {
     struct tcp_provider *provider;
     struct thread thread;
     int epoll;
+    int wake;                  /* eventfd: some of the finished are there */
+    struct base_list finished; /* jobs; guarded by the provider's mutex */
     struct base_list connections;
     uint8_t *discard;
 };
@@ -87,6 +96,7 @@ struct tcp_provider {
     int listener;
     int wake; /* eventfd, readable for ever once stopping */
     uint16_t port;
+    struct tcp_disk *disk; /* from the first file served until the workers ended */
     struct thread accepter;
     uint32_t worker_count;
     uint32_t connection_count;
@@ -129,11 +139,21 @@ static void connection_release_served(struct tcp_provider *p, struct connection 
     mutex_unlock(&p->mutex);
 }
 
+static void connection_give_staging_back(struct tcp_provider *p, struct connection *c)
+{
+    if (c->job.staging != NULL)
+        tcp_disk_give_back(p->disk, c->job.staging);
+    c->job.staging = NULL;
+}
+
+/* Not while the disk is at work for it. */
 static void connection_close(struct tcp_provider *p, struct connection *c)
 {
     connection_release_served(p, c);
+    connection_give_staging_back(p, c);
     mutex_lock(&p->mutex);
     base_list_remove(&c->node);
+    base_list_remove(&c->job.node);
     net_close(c->fd);
     p->connection_count--;
     condition_broadcast(&p->quiet);
@@ -268,6 +288,12 @@ static int access_begin(struct tcp_provider *p, struct connection *c)
     mutex_unlock(&p->mutex);
     if (c->served == NULL)
         return YOLK_ERR_STALE;
+    if (c->served->file != NULL) { /* of reads it is asked when the disk's turn comes */
+        if (f->kind == TCP_READ)
+            return YOLK_OK;
+        connection_release_served(p, c);
+        return YOLK_ERR_ACCESS;
+    }
     struct yolk_access_request request = {
         .segment = f->segment,
         .session = c->session,
@@ -284,6 +310,35 @@ static int access_begin(struct tcp_provider *p, struct connection *c)
     if (status != YOLK_OK)
         connection_release_served(p, c);
     return status;
+}
+
+/* On a thread of the disk's. */
+static void disk_done(struct tcp_disk_job *job)
+{
+    static const uint64_t one = 1;
+    struct worker *w = BASE_CONTAINER(job, struct connection, job)->worker;
+    mutex_lock(&w->provider->mutex);
+    base_list_push_back(&w->finished, &job->node);
+    ssize_t n = write(w->wake, &one, sizeof one);
+    (void)n; /* readable already then */
+    mutex_unlock(&w->provider->mutex);
+}
+
+static void disk_begin(struct tcp_provider *p, struct connection *c)
+{
+    c->job.target = (struct file_target){c->served->file, c->frame.segment, c->session};
+    c->job.io = (struct yolk_io){.opcode = YOLK_READ,
+                                 .offset = c->frame.offset,
+                                 .size = c->frame.length,
+                                 .ticket = c->frame.ticket};
+    c->job.done = disk_done;
+    c->step = STEP_DISK;
+    connection_deadline(c, CLOCK_NEVER);
+    int status = tcp_disk_submit(p->disk, &c->job);
+    if (status != YOLK_OK) {
+        connection_release_served(p, c);
+        reply_begin(p, c, status, NULL, 0);
+    }
 }
 
 static void quiet_reply(struct tcp_provider *p, struct connection *c)
@@ -320,7 +375,9 @@ static void frame_begin(struct tcp_provider *p, struct connection *c)
         return;
     case TCP_READ:
         c->status = access_begin(p, c);
-        if (c->status == YOLK_OK)
+        if (c->status == YOLK_OK && c->served->file != NULL)
+            disk_begin(p, c);
+        else if (c->status == YOLK_OK)
             reply_begin(p, c, YOLK_OK, c->served->memory + c->frame.offset, c->frame.length);
         else
             reply_begin(p, c, c->status, NULL, 0);
@@ -400,6 +457,7 @@ static bool reply_step(struct tcp_provider *p, struct connection *c)
         connection_deadline(c, p->settings.stall_timeout_ns);
     }
     connection_release_served(p, c);
+    connection_give_staging_back(p, c);
     c->step = STEP_FRAME;
     connection_deadline(c, p->settings.idle_timeout_ns);
     return true;
@@ -425,6 +483,7 @@ static void connection_run(struct worker *w, struct connection *c)
         case STEP_REPLY:
             again = reply_step(p, c);
             break;
+        case STEP_DISK:
         case STEP_CLOSE:
             break;
         }
@@ -455,6 +514,10 @@ static void worker_event(struct worker *w, struct connection *c)
         connection_close(w->provider, c);
         return;
     }
+    if (c->step == STEP_DISK) { /* even a hang-up would wake the worker again and again */
+        (void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+        return;
+    }
     bool output = c->step == STEP_REPLY || c->hello_out.size > 0;
     if (output == c->want_output)
         return;
@@ -462,6 +525,39 @@ static void worker_event(struct worker *w, struct connection *c)
     struct epoll_event event = {.events = output ? EPOLLOUT : EPOLLIN, .data.ptr = c};
     if (epoll_ctl(w->epoll, EPOLL_CTL_MOD, c->fd, &event) != 0)
         connection_close(w->provider, c);
+}
+
+/* The disk is done for this connection. */
+static void worker_resume(struct worker *w, struct connection *c)
+{
+    struct tcp_provider *p = w->provider;
+    struct epoll_event event = {.events = EPOLLOUT, .data.ptr = c};
+    int status = c->job.status;
+    connection_release_served(p, c);
+    reply_begin(p, c, status, c->job.staging, status == YOLK_OK ? c->frame.length : 0);
+    c->want_output = true;
+    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, c->fd, &event) != 0)
+        connection_close(p, c);
+    else
+        worker_event(w, c);
+}
+
+static void worker_finished(struct worker *w)
+{
+    uint64_t ignored;
+    ssize_t got = read(w->wake, &ignored, sizeof ignored);
+    (void)got; /* another call may have emptied it, and the list with it */
+    for (;;) {
+        mutex_lock(&w->provider->mutex);
+        struct base_list *node = base_list_first(&w->finished);
+        if (node != NULL)
+            base_list_remove(node);
+        mutex_unlock(&w->provider->mutex);
+        if (node == NULL)
+            return;
+        struct tcp_disk_job *job = BASE_CONTAINER(node, struct tcp_disk_job, node);
+        worker_resume(w, BASE_CONTAINER(job, struct connection, job));
+    }
 }
 
 static void worker_sweep(struct worker *w, bool all)
@@ -499,6 +595,8 @@ static void worker_main(void *arg)
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == NULL)
                 stopping = true;
+            else if (events[i].data.ptr == w)
+                worker_finished(w);
             else
                 worker_event(w, events[i].data.ptr);
         }
@@ -522,7 +620,9 @@ static void provider_adopt(struct tcp_provider *p, struct worker *w, int fd)
         return;
     }
     c->fd = fd;
+    c->worker = w;
     base_list_init(&c->node);
+    base_list_init(&c->job.node);
     base_buf_init(&c->hello_out, 2 * INPUT_SIZE);
     tcp_wire_options(&p->settings, 0, &options);
     options.purposes = 1u << WIRE_PURPOSE_DATA;
@@ -568,12 +668,16 @@ static int worker_start(struct tcp_provider *p, struct worker *w)
 {
     w->provider = p;
     base_list_init(&w->connections);
+    base_list_init(&w->finished);
     w->discard = malloc(DISCARD_SIZE);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (w->epoll < 0 || w->discard == NULL)
+    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->epoll < 0 || w->wake < 0 || w->discard == NULL)
         return base_fail(YOLK_ERR_SYSTEM, errno, "tcp: worker");
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, p->wake, &event) != 0)
+    struct epoll_event finished = {.events = EPOLLIN, .data.ptr = w};
+    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, p->wake, &event) != 0 ||
+        epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->wake, &finished) != 0)
         return base_fail(YOLK_ERR_SYSTEM, errno, "tcp: epoll_ctl");
     return thread_start(&w->thread, "yolk-tcp", worker_main, w);
 }
@@ -620,8 +724,10 @@ int tcp_provider_create(const struct tcp_settings *settings, struct tcp_provider
         p->settings.workers = WORKERS_MAX;
     p->listener = -1;
     p->wake = -1;
-    for (size_t i = 0; i < WORKERS_MAX; i++)
+    for (size_t i = 0; i < WORKERS_MAX; i++) {
         p->workers[i].epoll = -1;
+        p->workers[i].wake = -1;
+    }
     mutex_init(&p->mutex);
     condition_init(&p->quiet);
     *out = p;
@@ -630,6 +736,8 @@ int tcp_provider_create(const struct tcp_settings *settings, struct tcp_provider
 
 static void provider_halt(struct tcp_provider *p)
 {
+    if (p->disk != NULL) /* before the workers: none may close what the disk is at work for */
+        tcp_disk_stop(p->disk);
     if (p->wake >= 0) {
         uint64_t one = 1;
         ssize_t n = write(p->wake, &one, sizeof one);
@@ -643,10 +751,16 @@ static void provider_halt(struct tcp_provider *p)
             worker_sweep(w, true); /* what came between its end and the accepter's */
         if (w->epoll >= 0)
             (void)close(w->epoll);
+        if (w->wake >= 0)
+            (void)close(w->wake);
         w->epoll = -1;
+        w->wake = -1;
         free(w->discard);
         w->discard = NULL;
     }
+    if (p->disk != NULL)
+        tcp_disk_destroy(p->disk);
+    p->disk = NULL;
     p->worker_count = 0;
     net_close(p->listener);
     p->listener = -1;
@@ -674,30 +788,63 @@ void tcp_provider_destroy(struct tcp_provider *p)
     free(p);
 }
 
-int tcp_provider_serve(struct tcp_provider *p, const struct yolk_serve *serve,
-                       struct tcp_served **out, char *text, size_t text_size)
+static void served_free(struct tcp_served *served)
 {
-    char instance[TCP_INSTANCE_TEXT];
+    if (served->file != NULL) {
+        file_served_hide(served->file);
+        file_served_drop(served->file);
+    }
+    free(served);
+}
+
+static int served_make(const struct yolk_serve *serve, struct tcp_served **out)
+{
+    char token[64]; /* for consumers of this process; ours do not see it */
     struct tcp_served *served = calloc(1, sizeof *served);
     if (served == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "tcp: served segment");
-    *served = (struct tcp_served){
-        .memory = serve->memory,
-        .size = serve->size,
-        .segment = serve->segment,
-        .access = serve->access,
-    };
-    mutex_lock(&p->mutex);
+    served->memory = serve->memory;
+    served->size = serve->size;
+    served->segment = serve->segment;
+    served->access = serve->access;
+    int status = YOLK_OK;
+    if (serve->file != NULL)
+        status = file_served_make(serve, &served->file, token, sizeof token);
+    if (status != YOLK_OK) {
+        free(served);
+        return status;
+    }
+    *out = served;
+    return YOLK_OK;
+}
+
+/* Holds the mutex. */
+static int provider_ready(struct tcp_provider *p, bool for_file)
+{
     int status = p->stopped ? base_fail(YOLK_ERR_CLOSED, 0, "tcp: stopped") : YOLK_OK;
     if (status == YOLK_OK && !p->running) {
         status = provider_start(p);
         if (status != YOLK_OK) {
             mutex_unlock(&p->mutex);
             provider_halt(p);
-            free(served);
-            return status;
+            mutex_lock(&p->mutex);
         }
     }
+    if (status == YOLK_OK && for_file && p->disk == NULL)
+        status = tcp_disk_create(&p->disk);
+    return status;
+}
+
+int tcp_provider_serve(struct tcp_provider *p, const struct yolk_serve *serve,
+                       struct tcp_served **out, char *text, size_t text_size)
+{
+    char instance[TCP_INSTANCE_TEXT];
+    struct tcp_served *served = NULL;
+    int status = served_make(serve, &served);
+    if (status != YOLK_OK)
+        return status;
+    mutex_lock(&p->mutex);
+    status = provider_ready(p, serve->file != NULL);
     size_t slot = 0;
     while (slot < SERVED_MAX && p->served[slot] != NULL)
         slot++;
@@ -707,7 +854,7 @@ int tcp_provider_serve(struct tcp_provider *p, const struct yolk_serve *serve,
         p->served[slot] = served;
     mutex_unlock(&p->mutex);
     if (status != YOLK_OK) {
-        free(served);
+        served_free(served);
         return status;
     }
     for (size_t i = 0; i < WIRE_ID_SIZE; i++)
@@ -772,7 +919,7 @@ void tcp_provider_unserve(struct tcp_provider *p, struct tcp_served *served)
         condition_wait(&p->quiet, &p->mutex);
     }
     mutex_unlock(&p->mutex);
-    free(served);
+    served_free(served);
 }
 
 uint32_t tcp_provider_connections(struct tcp_provider *p)

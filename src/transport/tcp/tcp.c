@@ -158,8 +158,6 @@ static enum yolk_status tcp_serve(void *endpoint, const struct yolk_serve *serve
 {
     struct endpoint *e = endpoint;
     struct tcp_served *s = NULL;
-    if (serve->file != NULL)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "it serves memory only");
     int status = tcp_provider_serve(e->provider, serve, &s, text, text_size);
     *served = s;
     return (enum yolk_status)status;
