@@ -21,10 +21,13 @@ void master_config_default(struct master_config *config)
         .heartbeat_ms = 1000,
         .session_ttl_ms = 10000,
         .lost_keep_ms = 600000,
+        .disk_lost_keep_ms = 86400000,
         .stall_ms = 1000,
         .resend_ms = 1000,
         .eviction_high_watermark_ratio = 0.95,
         .eviction_ratio = 0.05,
+        .offload_watermark_ratio = 0.7,
+        .offload_wait_ms = 2000,
         .max_sessions = MAX_SESSIONS,
         .max_segments = MAX_SEGMENTS,
         .max_ops = MAX_LIVE_OPS,
@@ -53,6 +56,8 @@ static void fill_defaults(struct master_config *config)
     DEFAULT(heartbeat_ms);
     DEFAULT(session_ttl_ms);
     DEFAULT(lost_keep_ms);
+    DEFAULT(disk_lost_keep_ms);
+    DEFAULT(offload_wait_ms);
     DEFAULT(stall_ms);
     DEFAULT(resend_ms);
     DEFAULT(max_sessions);
@@ -72,6 +77,8 @@ static void fill_defaults(struct master_config *config)
         config->eviction_high_watermark_ratio = normal.eviction_high_watermark_ratio;
     if (config->eviction_ratio <= 0)
         config->eviction_ratio = normal.eviction_ratio;
+    if (config->offload_watermark_ratio <= 0)
+        config->offload_watermark_ratio = normal.offload_watermark_ratio;
     if (config->max_segments > MAX_SEGMENTS)
         config->max_segments = MAX_SEGMENTS;
 }
@@ -176,6 +183,7 @@ void master_core_destroy(struct master_core *core)
     for (int i = 0; i < 3; i++)
         base_buf_free(&core->list[i]);
     free(core->dead_foreign);
+    free(core->storage_ids);
     free(core->op_table);
     free(core->ghosts);
     free(core->collected);
@@ -272,7 +280,9 @@ static void perform(struct master_core *core, uint16_t kind, const union wire_an
         CASE(WIRE_LIST, master_list);
         CASE(WIRE_STAT, master_stat);
         CASE(WIRE_RENEW, master_renew);
+        CASE(WIRE_REPLICA_BAD, master_replica_bad);
         CASE(WIRE_FACTS_ACK, master_facts_ack);
+        CASE(WIRE_TASKS_DONE, master_tasks_done);
         CASE(WIRE_FENCED, master_fenced);
     default:
         break;
@@ -282,9 +292,9 @@ static void perform(struct master_core *core, uint16_t kind, const union wire_an
 
 static bool is_ours(uint16_t kind)
 {
-    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_RENEW && kind % 2 == 0 &&
+    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_REPLICA_BAD && kind % 2 == 0 &&
             wire_kind_info(kind) != NULL) ||
-           kind == WIRE_FACTS_ACK || kind == WIRE_FENCED;
+           kind == WIRE_FACTS_ACK || kind == WIRE_FENCED || kind == WIRE_TASKS_DONE;
 }
 
 enum yolk_status master_core_input(struct master_core *core, uint64_t now_ns, uint64_t connection,

@@ -36,13 +36,17 @@ struct master_config {
     uint64_t put_timeout_ms;
     uint64_t heartbeat_ms;
     uint64_t session_ttl_ms;
-    uint64_t lost_keep_ms; /* how long the keys of a lost segment are remembered */
-    uint64_t stall_ms;     /* a gap between calls beyond this is the master's own stall */
-    uint64_t resend_ms;    /* an unanswered push is sent again after this */
+    uint64_t lost_keep_ms;      /* how long the keys of a lost segment are remembered */
+    uint64_t disk_lost_keep_ms; /* and those of a lost disk, which outlive the owner's process */
+    uint64_t stall_ms;          /* a gap between calls beyond this is the master's own stall */
+    uint64_t resend_ms;         /* an unanswered push is sent again after this */
     double eviction_high_watermark_ratio;
-    double eviction_ratio;      /* background eviction goes this far below the watermark */
-    uint64_t max_pending_bytes; /* open puts + limbo, a session; 0 = half of what is open for
-                                   allocation */
+    double eviction_ratio;          /* background eviction goes this far below the watermark */
+    double offload_watermark_ratio; /* what is in use above this is copied to disk ahead */
+    uint64_t offload_wait_ms;       /* without a copy for so long, what goes is dropped */
+    bool keep_on_disk;              /* a hot object is not copied back to memory */
+    uint64_t max_pending_bytes;     /* open puts + limbo, a session; 0 = half of what is open for
+                                       allocation */
     uint32_t max_sessions;
     uint32_t max_segments;
     uint32_t max_ops;  /* live operations, a session */
@@ -59,7 +63,7 @@ struct master_config {
 void master_config_default(struct master_config *config);
 
 enum master_fact_kind {
-    MASTER_FACT_MOUNTED = 1, /* segment, size, name, endpoints in `key`/`text` */
+    MASTER_FACT_MOUNTED = 1, /* segment, size, name in `key`, medium, storage_id */
     MASTER_FACT_UNMOUNTED,   /* segment */
     MASTER_FACT_COMMITTED,   /* key, size, places */
     MASTER_FACT_REMOVED,     /* key: removed, evicted, or expired with its last replica */
@@ -68,6 +72,7 @@ enum master_fact_kind {
 struct master_place {
     uint64_t segment;
     uint64_t offset;
+    uint32_t checksum; /* of the value, on a disk */
 };
 
 /* What happened, without any decision: enough to rebuild the index in another core. Borrowed for
@@ -78,6 +83,8 @@ struct master_fact {
     uint64_t size;
     const void *key; /* MOUNTED: the name */
     size_t key_size;
+    uint32_t medium;           /* enum wire_medium */
+    const uint8_t *storage_id; /* of a disk */
     const struct master_place *places;
     uint32_t place_count;
 };
@@ -107,6 +114,13 @@ struct master_sink {
     X(limbo_bytes, "master_limbo_bytes", "bytes given up but not yet reusable")                    \
     X(lost_bytes, "master_lost_bytes", "bytes of replicas in lost segments")                       \
     X(extents, "master_extents", "extents in use, limbo included")                                 \
+    X(disk_segments, "master_disk_segments", "mounted disks")                                      \
+    X(disk_capacity_bytes, "master_disk_total_capacity_bytes", "bytes of mounted disks")           \
+    X(disk_live_bytes, "master_disk_allocated_bytes", "bytes of readable replicas on disks")       \
+    X(disk_limbo_bytes, "master_disk_limbo_bytes", "bytes on disks given up but not yet reusable") \
+    X(disk_lost_bytes, "master_disk_lost_bytes", "bytes of replicas on lost disks")                \
+    X(disk_extents, "master_disk_extents", "extents in use on disks, limbo included")              \
+    X(tasks, "master_tasks", "copies between memory and disk asked for and not answered")          \
     X(guards, "master_read_guards", "live read guards and pins, by extent")                        \
     X(ops, "master_operations", "operations remembered")
 
@@ -118,6 +132,10 @@ struct master_sink {
     X(exist_misses, "master_exist_misses_total", "keys not found by exist")                        \
     X(get_hits, "master_get_hits_total", "keys found by get")                                      \
     X(get_hit_bytes, "master_get_hit_bytes_total", "bytes of keys found by get")                   \
+    X(get_hits_memory, "master_get_memory_hits_total", "keys found by get in memory")              \
+    X(get_hit_bytes_memory, "master_get_memory_hit_bytes_total", "bytes of keys found in memory")  \
+    X(get_hits_disk, "master_get_disk_hits_total", "keys found by get on a disk only")             \
+    X(get_hit_bytes_disk, "master_get_disk_hit_bytes_total", "bytes of keys found on a disk only") \
     X(miss_never_stored, "master_get_miss_never_stored_total", "get of a key not known of")        \
     X(miss_evicted, "master_get_miss_evicted_total", "get of a key evicted not long ago")          \
     X(miss_expired, "master_get_miss_expired_total",                                               \
@@ -134,6 +152,26 @@ struct master_sink {
     X(evictions, "master_evicted_key_count", "keys evicted")                                       \
     X(evicted_bytes, "master_evicted_size_bytes", "bytes evicted")                                 \
     X(doomed, "master_doomed_total", "keys evicted although a probe had leased them")              \
+    X(memory_evictions, "master_memory_evicted_key_count",                                         \
+      "keys evicted from memory that stay on a disk")                                              \
+    X(disk_evictions, "master_disk_evicted_key_count", "replicas evicted from disks")              \
+    X(disk_evicted_bytes, "master_disk_evicted_size_bytes", "bytes evicted from disks")            \
+    X(offloads, "master_offload_asked_total", "copies to disk asked for")                          \
+    X(offloads_done, "master_offload_done_total", "copies to disk made")                           \
+    X(offload_bytes, "master_offload_bytes_total", "bytes of copies to disk made")                 \
+    X(offloads_failed, "master_offload_failed_total", "copies to disk that failed")                \
+    X(offloads_no_space, "master_offload_no_space_total", "copies to disk put off for its space")  \
+    X(offload_skipped, "master_offload_skipped_total",                                             \
+      "keys evicted without the copy to disk that they should have had")                           \
+    X(offload_refused, "master_offload_refused_total",                                             \
+      "keys evicted that the policy did not want on a full disk")                                  \
+    X(promotes, "master_promote_asked_total", "copies to memory asked for")                        \
+    X(promotes_done, "master_promote_done_total", "copies to memory made")                         \
+    X(promote_bytes, "master_promote_bytes_total", "bytes of copies to memory made")               \
+    X(promotes_failed, "master_promote_failed_total", "copies to memory that failed")              \
+    X(replica_bad, "master_replica_bad_total", "replicas on disk dropped for wrong bytes")         \
+    X(disk_conflicts, "master_disk_conflicts_total",                                               \
+      "copies reported where the owner had reported another")                                      \
     X(guards_expired, "master_guards_expired_total", "read guards that ended by time")             \
     X(sessions_opened, "master_sessions_opened_total", "sessions opened")                          \
     X(sessions_expired, "master_sessions_expired_total", "sessions that fell silent")              \

@@ -2,19 +2,20 @@
 /*
  * By bytes, a segment at a time, in the order of the policy. Guarded extents stand in no order.
  * Those that a probe leased stand in a list of their own, by the end of the lease; they are left
- * alone as long as they are at most half of the segment.
+ * alone as long as they are at most half of the segment. What leaves memory is to be on a disk
+ * before (tier.h).
  */
 #include "master/state.h"
 
-static struct master_extent *first_probed(const struct master_segment *segment)
+static struct master_extent *first_of(const struct base_list *list)
 {
-    struct base_list *node = base_list_first(&segment->probed);
+    struct base_list *node = base_list_first(list);
     return node == NULL ? NULL : BASE_CONTAINER(node, struct master_extent, order);
 }
 
 void master_probe(struct master_core *core, struct master_extent *extent)
 {
-    if (extent->list == IN_ORDER && master_extent_readable(extent))
+    if (extent->list != IN_NO_LIST && extent->list != IN_PROBED && master_extent_readable(extent))
         master_extent_probed(extent, core->now + master_ms(core->config.lease_ttl_ms));
 }
 
@@ -22,43 +23,75 @@ void master_probe(struct master_core *core, struct master_extent *extent)
 static void return_probed(struct master_core *core, struct master_segment *segment, uint32_t budget)
 {
     struct master_extent *extent;
-    while (budget-- > 0 && (extent = first_probed(segment)) != NULL &&
+    while (budget-- > 0 && (extent = first_of(&segment->probed)) != NULL &&
            extent->probe_until <= core->now)
         master_extent_use(extent);
 }
 
-static struct master_extent *victim(struct master_core *core, struct master_segment *segment)
+struct master_extent *master_evict_next(struct master_core *core, struct master_segment *segment)
 {
     return_probed(core, segment, 4);
-    struct master_extent *extent = segment->policy->victim(segment->order);
-    if (extent != NULL)
+    struct master_extent *extent = first_of(&segment->tier.dirty);
+    if (extent == NULL)
+        extent = segment->policy->victim(segment->order);
+    if (extent != NULL || segment->probed_bytes <= segment->size / 2)
         return extent;
-    if (segment->probed_bytes <= segment->size / 2)
-        return NULL;
-    extent = first_probed(segment);
-    if (extent != NULL)
-        core->stats.doomed++;
+    return first_of(&segment->probed);
+}
+
+static void drop(struct master_core *core, struct master_extent *extent)
+{
+    struct master_object *object = extent->object;
+    uint64_t size = master_extent_size(extent);
+    core->stats.doomed += extent->list == IN_PROBED;
+    if (master_segment_is_disk(extent->segment)) {
+        core->stats.disk_evictions++;
+        core->stats.disk_evicted_bytes += size;
+    } else {
+        core->stats.evicted_bytes += size;
+        core->stats.memory_evictions += master_object_disk(object) != NULL;
+    }
+    if (object->extent_count > 1) {
+        master_extent_drop(core, extent);
+        return;
+    }
+    core->stats.evictions++;
+    master_object_drop(core, object, GHOST_EVICTED);
+}
+
+/* The first that is on a disk, as far as it still is. */
+static struct master_extent *next_clean(struct master_segment *segment)
+{
+    struct master_extent *extent;
+    while ((extent = first_of(&segment->tier.clean)) != NULL && !master_extent_spare(extent))
+        master_extent_named(extent, IN_DIRTY, false);
     return extent;
+}
+
+/* False: nothing more can go now. */
+static bool evict_one(struct master_core *core, struct master_segment *segment, uint64_t *done)
+{
+    bool tiered = segment->tier.mate != NULL && !master_segment_is_disk(segment);
+    struct master_extent *extent = next_clean(segment);
+    if (extent == NULL)
+        extent = master_evict_next(core, segment);
+    if (extent == NULL)
+        return false;
+    if (tiered && !master_extent_spare(extent)) {
+        enum master_offload how = master_tier_offload(core, extent);
+        if (how != OFFLOAD_DROP)
+            return how == OFFLOAD_BEGUN;
+    }
+    *done += master_extent_size(extent);
+    drop(core, extent);
+    return true;
 }
 
 uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
                       uint32_t budget)
 {
     uint64_t done = 0;
-    while (done < bytes && budget-- > 0) {
-        struct master_extent *extent = victim(core, segment);
-        if (extent == NULL)
-            break;
-        uint64_t size = master_extent_size(extent);
-        struct master_object *object = extent->object;
-        done += size;
-        core->stats.evicted_bytes += size;
-        if (object->extent_count > 1) {
-            master_extent_drop(core, extent);
-            continue;
-        }
-        core->stats.evictions++;
-        master_object_drop(core, object, GHOST_EVICTED);
+    while (done < bytes && budget-- > 0 && evict_one(core, segment, &done)) {
     }
     return done;
 }

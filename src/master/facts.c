@@ -21,8 +21,11 @@ void master_facts_dirty(struct master_segment *segment)
 void master_facts_flush(struct master_core *core)
 {
     struct base_list *node;
-    while ((node = base_list_pop_front(&core->dirty)) != NULL)
-        master_facts_push(core, BASE_CONTAINER(node, struct master_segment, dirty_link));
+    while ((node = base_list_pop_front(&core->dirty)) != NULL) {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, dirty_link);
+        master_facts_push(core, segment);
+        master_tier_push(core, segment);
+    }
 }
 
 void master_fact_placed(struct master_extent *extent)
@@ -60,7 +63,7 @@ void master_fact_session(struct master_core *core, uint64_t session, uint8_t kin
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (segment->owner != NULL)
+        if (segment->owner != NULL && !master_segment_is_disk(segment))
             fact_session_to(segment, session, kind);
     }
 }
@@ -240,6 +243,16 @@ void master_facts_restart(struct master_segment *segment)
     }
 }
 
+void master_facts_void(struct master_core *core, struct master_segment *segment)
+{
+    struct base_list *node;
+    while ((node = base_list_pop_front(&segment->queue)) != NULL) {
+        struct master_extent *extent = BASE_CONTAINER(node, struct master_extent, fact);
+        extent->fact_state = FACT_NONE;
+        master_extent_settle(core, extent);
+    }
+}
+
 void master_facts_resend(struct master_core *core, struct master_segment *segment, bool at_once)
 {
     if (segment->owner == NULL || !segment->owner->connected)
@@ -259,8 +272,7 @@ void master_facts_resend(struct master_core *core, struct master_segment *segmen
     }
 }
 
-/* The segment of an answer, if it came from its owner. */
-static struct master_segment *owned(struct master_core *core, uint64_t id)
+struct master_segment *master_segment_owned(const struct master_core *core, uint64_t id)
 {
     struct master_segment *segment = master_segment_find(core, id);
     if (segment == NULL || segment->owner == NULL || !segment->owner->connected ||
@@ -271,9 +283,10 @@ static struct master_segment *owned(struct master_core *core, uint64_t id)
 
 void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg)
 {
-    struct master_segment *segment = owned(core, msg->segment);
+    struct master_segment *segment = master_segment_owned(core, msg->segment);
     if (segment == NULL || msg->seq > segment->seq)
         return;
+    bool freed = false;
     drop_batches(segment, msg->seq);
     BASE_LIST_FOREACH_SAFE(node, &segment->freed)
     {
@@ -283,7 +296,10 @@ void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg
         base_list_remove(node);
         extent->fact_state = FACT_NONE;
         master_extent_settle(core, extent);
+        freed = true;
     }
+    if (freed && master_segment_is_disk(segment))
+        master_tier_room(core, segment);
     master_facts_dirty(segment);
 }
 
@@ -317,7 +333,7 @@ void master_fence_push(struct master_core *core, struct master_segment *segment,
 
 void master_fenced(struct master_core *core, const struct wire_fence *msg)
 {
-    struct master_segment *segment = owned(core, msg->segment);
+    struct master_segment *segment = master_segment_owned(core, msg->segment);
     if (segment == NULL)
         return;
     struct master_fence *found = NULL;

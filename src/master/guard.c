@@ -207,6 +207,38 @@ static void count_miss(struct master_core *core, const struct master_object *obj
         core->stats.miss_never_stored++;
 }
 
+static void count_hit(struct master_core *core, const struct master_object *object, bool in_memory)
+{
+    core->stats.get_hits++;
+    core->stats.get_hit_bytes += object->size;
+    *(in_memory ? &core->stats.get_hits_memory : &core->stats.get_hits_disk) += 1;
+    *(in_memory ? &core->stats.get_hit_bytes_memory : &core->stats.get_hit_bytes_disk) +=
+        object->size;
+}
+
+/* The object's readable replicas of one medium. */
+static enum yolk_status guard_medium(struct master_core *core, struct master_op *op,
+                                     struct master_object *object, enum wire_medium medium,
+                                     uint32_t *count)
+{
+    for (uint32_t i = 0; i < object->extent_count; i++) {
+        struct master_extent *extent = object->extents[i];
+        if (extent->segment->medium != medium || !master_extent_readable(extent))
+            continue;
+        struct wire_replica replica = {.segment = extent->segment->id,
+                                       .offset = master_extent_offset(extent),
+                                       .medium = medium,
+                                       .checksum = extent->checksum};
+        enum yolk_status status = master_op_guard(core, op, extent);
+        if (status == YOLK_OK)
+            status = wire_replica_append(&core->list[1], &replica);
+        if (status != YOLK_OK)
+            return status;
+        (*count)++;
+    }
+    return YOLK_OK;
+}
+
 /* One key of a get: its result, its replicas appended to list[1], each guarded by `op`. */
 static struct wire_result guard_one(struct master_core *core, struct master_op *op,
                                     const struct master_key *key)
@@ -220,29 +252,22 @@ static struct wire_result guard_one(struct master_core *core, struct master_op *
         count_miss(core, object, key->hash);
         return result;
     }
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        struct master_extent *extent = object->extents[i];
-        if (!master_extent_readable(extent))
-            continue;
-        struct wire_replica replica = {.segment = extent->segment->id,
-                                       .offset = master_extent_offset(extent)};
-        enum yolk_status status = master_op_guard(core, op, extent);
-        if (status == YOLK_OK)
-            status = wire_replica_append(&core->list[1], &replica);
-        if (status != YOLK_OK) {
-            /* Guards taken meanwhile stay until the op ends: harmless. */
-            core->stats.miss_error++;
-            core->list[1].size = (size_t)result.first * WIRE_REPLICA_SIZE;
-            result.replica_count = 0;
-            result.status = status;
-            return result;
-        }
-        result.replica_count++;
+    result.status = guard_medium(core, op, object, WIRE_MEDIUM_MEMORY, &result.replica_count);
+    bool in_memory = result.replica_count > 0 || object->size == 0;
+    if (result.status == YOLK_OK)
+        result.status =
+            guard_medium(core, op, object, WIRE_MEDIUM_LOCAL_DISK, &result.replica_count);
+    if (result.status != YOLK_OK) {
+        /* Guards taken meanwhile stay until the op ends: harmless. */
+        core->stats.miss_error++;
+        core->list[1].size = (size_t)result.first * WIRE_REPLICA_SIZE;
+        result.replica_count = 0;
+        return result;
     }
+    count_hit(core, object, in_memory);
     object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
-    core->stats.get_hits++;
-    core->stats.get_hit_bytes += object->size;
-    result.status = YOLK_OK;
+    if (!in_memory)
+        master_tier_hit(core, master_object_disk(object));
     result.size = object->size;
     return result;
 }

@@ -13,11 +13,12 @@
 /* The segment was known: only what is remembered at this very place comes back. A key removed or
  * put anew meanwhile does not. */
 static bool confirm(struct master_segment *segment, struct master_extent *extent,
-                    struct wire_view key, uint64_t size)
+                    struct wire_view key, struct wire_offer offer)
 {
     struct master_object *object = extent->object;
     if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL ||
-        object->size != size || object->entry.key_size != key.size ||
+        object->size != offer.size || object->entry.key_size != key.size ||
+        (master_segment_is_disk(segment) && extent->checksum != offer.checksum) ||
         memcmp(object->key, key.data, key.size) != 0)
         return false;
     if (extent->epoch != segment->epoch) {
@@ -31,10 +32,12 @@ static bool confirm(struct master_segment *segment, struct master_extent *extent
 }
 
 /* A refused placement is still in the owner's mirror. Its space is used again only when the owner
- * has acknowledged that it is not. */
+ * has acknowledged that it is not. On a disk the owner itself deletes it. */
 static void retire(struct master_segment *segment, struct master_extent *extent,
                    struct wire_offer offer)
 {
+    if (master_segment_is_disk(segment))
+        return;
     if (extent == NULL)
         extent = master_extent_reserve(segment, offer.offset, offer.size, EXTENT_DEAD);
     if (extent == NULL || extent->fact_state != FACT_NONE)
@@ -42,6 +45,46 @@ static void retire(struct master_segment *segment, struct master_extent *extent,
     extent->fact_state = FACT_FREED_QUEUED;
     base_list_push_back(&segment->queue, &extent->fact);
     master_facts_dirty(segment);
+}
+
+/* Bytes that an offer's extent takes in its segment. */
+static uint64_t offer_room(const struct master_segment *segment, struct wire_offer offer)
+{
+    uint64_t unit = master_segment_is_disk(segment) ? MASTER_DISK_UNIT : BASE_EXTENTS_UNIT;
+    return (offer.size + unit - 1) / unit * unit;
+}
+
+/* A new place of an object that may be known already: by its owner's word alone. */
+static bool may_join(const struct master_object *object, const struct master_segment *segment,
+                     struct wire_offer offer)
+{
+    if (object == NULL)
+        return true;
+    if (object->put != NULL || object->size != offer.size)
+        return false;
+    const struct master_extent *disk = master_object_disk(object);
+    if (master_segment_is_disk(segment))
+        return disk == NULL || !master_extent_readable(disk);
+    if (object->extent_count - (disk != NULL) >= MASTER_MAX_REPLICAS)
+        return false;
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (object->extents[i]->segment == segment)
+            return false;
+    return true;
+}
+
+static void join(struct master_core *core, struct master_object *object,
+                 struct master_extent *extent, uint32_t checksum)
+{
+    struct master_extent *old = master_object_disk(object);
+    if (old != NULL && master_segment_is_disk(extent->segment))
+        master_extent_drop(core, old);
+    master_extent_set_state(extent, EXTENT_LIVE);
+    extent->fact_state = FACT_PLACED_SENT; /* for all this core knows */
+    extent->epoch = extent->segment->epoch;
+    extent->checksum = checksum;
+    master_extent_attach(extent, object);
+    master_extent_use(extent);
 }
 
 static bool accept_one(struct master_core *core, struct master_segment *segment,
@@ -54,21 +97,16 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
     struct master_extent *extent =
         handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
     if (extent != NULL && extent->state != EXTENT_DEAD)
-        return confirm(segment, extent, key, offer.size);
+        return confirm(segment, extent, key, offer);
     struct master_object *object = master_object_find(core, key, at->hash);
     /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD,
      * never told. */
-    bool fits = segment->trusting &&
-                (object == NULL || (object->put == NULL && object->size == offer.size &&
-                                    object->extent_count < MASTER_MAX_REPLICAS)) &&
-                (extent == NULL ||
-                 (extent->fact_state == FACT_NONE && extent->put == NULL &&
-                  master_extent_size(extent) == (offer.size + BASE_EXTENTS_UNIT - 1) /
-                                                    BASE_EXTENTS_UNIT * BASE_EXTENTS_UNIT));
-    for (uint32_t i = 0; fits && object != NULL && i < object->extent_count; i++)
-        fits = object->extents[i]->segment != segment;
+    uint64_t room = offer_room(segment, offer);
+    bool fits = segment->trusting && may_join(object, segment, offer) &&
+                (extent == NULL || (extent->fact_state == FACT_NONE && extent->put == NULL &&
+                                    master_extent_size(extent) == room));
     if (fits && extent == NULL)
-        extent = master_extent_reserve(segment, offer.offset, offer.size, EXTENT_DEAD);
+        extent = master_extent_reserve(segment, offer.offset, room, EXTENT_DEAD);
     if (!fits || extent == NULL) {
         retire(segment, extent, offer);
         return false;
@@ -81,10 +119,7 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
         }
         core->committed++;
     }
-    master_extent_set_state(extent, EXTENT_LIVE);
-    extent->fact_state = FACT_PLACED_SENT;
-    master_extent_attach(extent, object);
-    master_extent_use(extent);
+    join(core, object, extent, offer.checksum);
     master_emit_committed(core, object);
     return true;
 }
@@ -104,12 +139,14 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
     struct master_segment *segment = offering->segment;
     struct wire_offer offer = wire_offer_at(offering->msg->recs, key->index);
     bool taken;
-    if (offering->closed) {
+    /* Those of a disk come in order, so this one too comes again. */
+    bool again = master_segment_is_disk(segment) && offer.offset < segment->offered_to;
+    if (offering->closed || again) {
         uint32_t handle = base_extents_find(segment->alloc, offer.offset);
-        taken =
-            handle != BASE_EXTENTS_NONE &&
-            confirm(segment, base_extents_owner(segment->alloc, handle), key->bytes, offer.size);
+        taken = handle != BASE_EXTENTS_NONE &&
+                confirm(segment, base_extents_owner(segment->alloc, handle), key->bytes, offer);
     } else {
+        segment->offered_to = offer.offset + 1;
         taken = accept_one(core, segment, key, offer);
         core->stats.revived += taken;
         core->stats.mirror_rejected += !taken;
@@ -175,13 +212,18 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
     segment->id = fact->segment;
     core->by_slot[slot] = segment;
     segment->replayed = true;
+    if (fact->medium == WIRE_MEDIUM_LOCAL_DISK && fact->storage_id != NULL) {
+        segment->medium = WIRE_MEDIUM_LOCAL_DISK;
+        memcpy(segment->storage_id, fact->storage_id, WIRE_ID_SIZE);
+        return master_storage_note(core, fact->storage_id);
+    }
     return YOLK_OK;
 }
 
 static enum yolk_status replay_committed(struct master_core *core, const struct master_fact *fact)
 {
     struct wire_view key = wire_view_of(fact->key, fact->key_size);
-    if (key.size == 0 || key.size > MAX_KEY_SIZE || fact->place_count > MASTER_MAX_REPLICAS)
+    if (key.size == 0 || key.size > MAX_KEY_SIZE || fact->place_count > MASTER_MAX_EXTENTS)
         return YOLK_ERR_INVALID;
     uint64_t hash = base_hash64(key.data, key.size);
     struct master_object *object = master_object_find(core, key, hash);
@@ -194,17 +236,16 @@ static enum yolk_status replay_committed(struct master_core *core, const struct 
         core->committed++;
     }
     for (uint32_t i = 0; i < fact->place_count; i++) {
-        struct master_segment *segment = master_segment_find(core, fact->places[i].segment);
-        if (segment == NULL || object->extent_count == MASTER_MAX_REPLICAS || fact->size == 0)
+        const struct master_place *place = &fact->places[i];
+        struct wire_offer offer = {place->offset, fact->size, place->checksum};
+        struct master_segment *segment = master_segment_find(core, place->segment);
+        if (segment == NULL || !may_join(object, segment, offer) || fact->size == 0)
             continue;
         struct master_extent *extent =
-            master_extent_reserve(segment, fact->places[i].offset, fact->size, EXTENT_DEAD);
+            master_extent_reserve(segment, place->offset, offer_room(segment, offer), EXTENT_DEAD);
         if (extent == NULL)
             continue; /* said before */
-        master_extent_set_state(extent, EXTENT_LIVE);
-        extent->fact_state = FACT_PLACED_SENT; /* for all this core knows */
-        master_extent_attach(extent, object);
-        master_extent_use(extent);
+        join(core, object, extent, place->checksum);
     }
     if (object->size > 0 && object->extent_count == 0) /* none of its segments is known any more */
         master_object_drop(core, object, GHOST_EXPIRED);

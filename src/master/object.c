@@ -47,10 +47,11 @@ void master_emit_committed(struct master_core *core, const struct master_object 
 {
     if (core->sink == NULL || core->sink->fact == NULL)
         return;
-    struct master_place places[MASTER_MAX_REPLICAS];
+    struct master_place places[MASTER_MAX_EXTENTS];
     for (uint32_t i = 0; i < object->extent_count; i++)
         places[i] = (struct master_place){object->extents[i]->segment->id,
-                                          master_extent_offset(object->extents[i])};
+                                          master_extent_offset(object->extents[i]),
+                                          object->extents[i]->checksum};
     struct master_fact fact = {.kind = MASTER_FACT_COMMITTED,
                                .size = object->size,
                                .key = object->key,
@@ -98,10 +99,32 @@ bool master_object_readable(const struct master_object *object)
     return false;
 }
 
+bool master_segment_is_disk(const struct master_segment *segment)
+{
+    return segment->medium == WIRE_MEDIUM_LOCAL_DISK;
+}
+
+struct master_extent *master_object_disk(const struct master_object *object)
+{
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (master_segment_is_disk(object->extents[i]->segment))
+            return object->extents[i];
+    return NULL;
+}
+
+bool master_extent_spare(const struct master_extent *extent)
+{
+    const struct master_object *object = extent->object;
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (object->extents[i] != extent && master_extent_readable(object->extents[i]))
+            return true;
+    return false;
+}
+
 bool master_object_guarded(const struct master_object *object)
 {
     for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i]->refs > 0)
+        if (object->extents[i]->refs > object->extents[i]->task_refs)
             return true;
     return false;
 }
@@ -192,6 +215,10 @@ static void leave_order(struct master_extent *extent)
 {
     if (extent->list == IN_PROBED)
         extent->segment->probed_bytes -= master_extent_size(extent);
+    if (extent->list == IN_CLEAN)
+        extent->segment->tier.clean_bytes -= master_extent_size(extent);
+    if (extent->list == IN_DIRTY)
+        extent->segment->tier.dirty_bytes -= master_extent_size(extent);
     if (extent->list == IN_ORDER)
         extent->segment->policy->withdrawn(extent->segment->order, extent);
     else
@@ -220,21 +247,65 @@ void master_extent_probed(struct master_extent *extent, uint64_t until)
     extent->list = IN_PROBED;
 }
 
+void master_extent_named(struct master_extent *extent, enum master_extent_list list, bool first)
+{
+    struct master_tier *tier = &extent->segment->tier;
+    leave_order(extent);
+    if (extent->state != EXTENT_LIVE || extent->refs > 0)
+        return;
+    *(list == IN_CLEAN ? &tier->clean_bytes : &tier->dirty_bytes) += master_extent_size(extent);
+    struct base_list *head = list == IN_CLEAN ? &tier->clean : &tier->dirty;
+    base_list_insert_after(first ? head : head->prev, &extent->order);
+    extent->list = (uint8_t)list;
+}
+
 void master_extent_ref(struct master_extent *extent)
 {
+    extent->segment->guarded += extent->refs == 0;
     extent->refs++;
     leave_order(extent);
 }
 
-void master_extent_unref(struct master_core *core, struct master_extent *extent)
+static bool last_ref(struct master_core *core, struct master_extent *extent)
 {
     extent->refs--;
     if (extent->refs > 0)
-        return;
+        return false;
+    extent->segment->guarded--;
     if (extent->state == EXTENT_LIVE)
+        return true;
+    master_extent_settle(core, extent);
+    return false;
+}
+
+void master_extent_unref(struct master_core *core, struct master_extent *extent)
+{
+    if (last_ref(core, extent))
         master_extent_use(extent);
+}
+
+void master_extent_unref_named(struct master_core *core, struct master_extent *extent,
+                               enum master_extent_list list)
+{
+    if (last_ref(core, extent))
+        master_extent_named(extent, list, list == IN_DIRTY);
+}
+
+static void tell_freed(struct master_extent *extent)
+{
+    base_list_push_back(&extent->segment->queue, &extent->fact);
+    extent->fact_state = FACT_FREED_QUEUED;
+    master_facts_dirty(extent->segment);
+}
+
+/* The owner of a disk uses the space again when it hears that it is free, so it hears only when
+ * nobody reads there. Of what it has not said in this mount it knows nothing. */
+static void tell_disk(struct master_extent *extent)
+{
+    if (extent->segment->owner != NULL && extent->epoch == extent->segment->epoch)
+        tell_freed(extent);
     else
-        master_extent_settle(core, extent);
+        extent->fact_state = FACT_NONE;
 }
 
 void master_extent_drop(struct master_core *core, struct master_extent *extent)
@@ -246,6 +317,8 @@ void master_extent_drop(struct master_core *core, struct master_extent *extent)
             i++;
         object->extents[i] = object->extents[--object->extent_count];
         extent->object = NULL;
+        if (master_segment_is_disk(extent->segment))
+            master_tier_disk_gone(object);
     }
     leave_order(extent);
     master_extent_set_state(extent, EXTENT_DEAD);
@@ -253,10 +326,8 @@ void master_extent_drop(struct master_core *core, struct master_extent *extent)
         /* The owner never heard of it. */
         base_list_remove(&extent->fact);
         extent->fact_state = FACT_NONE;
-    } else if (extent->fact_state == FACT_PLACED_SENT) {
-        base_list_push_back(&extent->segment->queue, &extent->fact);
-        extent->fact_state = FACT_FREED_QUEUED;
-        master_facts_dirty(extent->segment);
+    } else if (extent->fact_state == FACT_PLACED_SENT && !master_segment_is_disk(extent->segment)) {
+        tell_freed(extent);
     }
     master_extent_settle(core, extent);
 }
@@ -281,6 +352,8 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
     if (extent->state != EXTENT_DEAD || extent->refs > 0)
         return;
     bool forgotten = segment->state == SEGMENT_GONE; /* nobody allocates there again */
+    if (extent->fact_state == FACT_PLACED_SENT && master_segment_is_disk(segment))
+        tell_disk(extent);
     if (extent->put != NULL && !forgotten) {
         if (!mutated(MUT_REUSE_UNDER_WRITER))
             return;

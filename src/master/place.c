@@ -18,8 +18,9 @@ static bool is_doubtful(const struct master_segment *segment)
 
 static bool usable(const struct master_segment *segment, const struct choice *choice)
 {
-    if (segment->state != SEGMENT_OPEN || segment->unmount_pending ||
-        !master_segment_knows_sessions(segment) || (!choice->doubtful_too && is_doubtful(segment)))
+    if (segment->state != SEGMENT_OPEN || master_segment_is_disk(segment) ||
+        segment->unmount_pending || !master_segment_knows_sessions(segment) ||
+        (!choice->doubtful_too && is_doubtful(segment)))
         return false;
     for (uint32_t i = 0; i < choice->count; i++)
         if (choice->taken[i]->segment == segment)
@@ -113,7 +114,7 @@ bool master_may_fit(const struct master_core *core, uint64_t size)
     BASE_LIST_FOREACH(node, &core->segments)
     {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (segment->state == SEGMENT_GONE)
+        if (segment->state == SEGMENT_GONE || master_segment_is_disk(segment))
             continue;
         if (size <= base_extents_capacity(segment->alloc))
             return true;

@@ -33,6 +33,7 @@
 #ifndef YOLK_MASTER_POLICY_H
 #define YOLK_MASTER_POLICY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,6 +65,9 @@ struct master_policy {
     /* NULL when it does not care. */
     void (*looked_up)(const struct master_lookup *lookup);
     void (*removed)(struct master_object *object); /* after all its replicas */
+    /* Whether an object that has to leave the memory is worth a place on a disk where another has
+     * to go for it. Not asked while the disk has room. NULL: all are. */
+    bool (*admits)(const struct master_object *object);
 };
 
 /* Least recently used first. */

@@ -51,6 +51,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     segment->trusting = true;
     segment->state = SEGMENT_LOST;
     segment->lost_at = core->now;
+    master_tier_init(&segment->tier);
     base_list_init(&segment->dirty_link);
     base_list_init(&segment->probed);
     base_list_init(&segment->queue);
@@ -91,19 +92,21 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
 static void set_state(struct master_core *core, struct master_segment *segment,
                       enum master_segment_state state)
 {
+    uint64_t capacity = master_segment_is_disk(segment) ? 0 : segment->size; /* for puts */
     if (segment->state == SEGMENT_OPEN)
-        core->open_capacity -= segment->size;
+        core->open_capacity -= capacity;
     if (state == SEGMENT_OPEN)
-        core->open_capacity += segment->size;
+        core->open_capacity += capacity;
     segment->state = state;
 }
 
 void master_segment_lose(struct master_core *core, struct master_segment *segment)
 {
-    if (segment->unmount_pending) {
+    if (segment->unmount_pending && !master_segment_is_disk(segment)) {
         master_segment_go(core, segment);
         return;
     }
+    master_tier_part(core, segment);
     set_state(core, segment, SEGMENT_LOST);
     segment->owner = NULL;
     segment->lost_at = core->now;
@@ -114,6 +117,7 @@ void master_segment_go(struct master_core *core, struct master_segment *segment)
 {
     if (segment->state == SEGMENT_GONE)
         return;
+    master_tier_part(core, segment);
     set_state(core, segment, SEGMENT_GONE);
     segment->owner = NULL;
     segment->epoch++;
@@ -157,7 +161,7 @@ static struct master_segment *find_prior(struct master_core *core,
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->state == SEGMENT_GONE || segment->size != msg->size ||
-            segment->unmount_pending)
+            segment->unmount_pending || master_segment_is_disk(segment))
             continue;
         if (segment->replayed && segment->id == msg->generation)
             return segment;
@@ -172,6 +176,25 @@ static struct master_segment *find_prior(struct master_core *core,
     return NULL;
 }
 
+/* A disk is known by its content, whoever has it now: its lock says that an earlier owner is gone.
+ * One whose size has changed is another one. */
+static struct master_segment *find_disk(struct master_core *core,
+                                        const struct wire_segment_mount *msg)
+{
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (segment->state == SEGMENT_GONE || !master_segment_is_disk(segment) ||
+            memcmp(segment->storage_id, msg->storage_id, WIRE_ID_SIZE) != 0)
+            continue;
+        if (segment->size == msg->size)
+            return segment;
+        master_segment_go(core, segment);
+        return NULL;
+    }
+    return NULL;
+}
+
 static struct master_segment *find_repeated(struct master_core *core,
                                             const struct master_session *session,
                                             const struct wire_segment_mount *msg)
@@ -181,7 +204,7 @@ static struct master_segment *find_repeated(struct master_core *core,
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner == session && segment->mount_op == msg->request.op &&
             segment->mount_prior == msg->generation && segment->size == msg->size &&
-            strlen(segment->name) == msg->name.size &&
+            segment->medium == msg->medium && strlen(segment->name) == msg->name.size &&
             (msg->name.size == 0 || memcmp(segment->name, msg->name.data, msg->name.size) == 0))
             return segment;
     }
@@ -196,7 +219,7 @@ static bool set_waits(struct master_core *core, struct master_segment *segment,
     free(segment->waits);
     segment->waits = NULL;
     segment->wait_count = 0;
-    if (count == 0)
+    if (count == 0 || msg->medium == WIRE_MEDIUM_LOCAL_DISK) /* its owner alone writes there */
         return true;
     segment->waits = base_calloc(count, sizeof *segment->waits);
     if (segment->waits == NULL)
@@ -228,7 +251,26 @@ static const char *bad_mount(const struct master_core *core, const struct wire_s
         return "name or endpoints too long";
     if (wire_u64s_count(msg->old_sessions) > core->config.max_sessions * 2)
         return "too many old sessions";
+    if (msg->medium == WIRE_MEDIUM_MEMORY)
+        return NULL;
+    if (msg->medium != WIRE_MEDIUM_LOCAL_DISK)
+        return "medium is neither memory (0) nor local disk (2)";
+    static const uint8_t none[WIRE_ID_SIZE];
+    if (memcmp(msg->storage_id, none, WIRE_ID_SIZE) == 0)
+        return "a local disk without a storage_id";
+    if (msg->size % MASTER_DISK_UNIT != 0)
+        return "size of a local disk is not a multiple of 4096";
     return NULL;
+}
+
+static void answer_unmount(struct master_core *core, struct master_segment *segment,
+                           enum yolk_status status)
+{
+    struct wire_status_reply reply = {.status = status};
+    if (segment->unmount_pending)
+        master_send(core, segment->unmount_connection, segment->unmount_request,
+                    WIRE_SEGMENT_UNMOUNT_REPLY, &reply);
+    segment->unmount_pending = false;
 }
 
 /* Everything that can fail is done; from here the segment belongs to `session` under a new id. */
@@ -241,8 +283,11 @@ static void adopt(struct master_core *core, struct master_segment *segment,
         segment->epoch++;
         new_id(core, segment);
     }
+    master_tier_part(core, segment);
+    answer_unmount(core, segment, YOLK_OK); /* of a disk */
     set_state(core, segment, SEGMENT_RECOVERING);
     segment->owner = session;
+    segment->offered_to = 0;
     segment->mount_op = msg->request.op;
     segment->mount_prior = msg->generation;
     segment->mounted_at = core->now;
@@ -253,9 +298,30 @@ static void adopt(struct master_core *core, struct master_segment *segment,
     memcpy(segment->prior_master, msg->prior_master, WIRE_ID_SIZE);
     memcpy(segment->ticket_key, msg->ticket_key, sizeof segment->ticket_key);
     master_facts_restart(segment);
-    BASE_LIST_FOREACH(node, &segment->fences)
-    BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
-    master_facts_sessions(core, segment);
+    if (master_segment_is_disk(segment)) {
+        master_facts_void(core, segment);
+    } else {
+        BASE_LIST_FOREACH(node, &segment->fences)
+        BASE_CONTAINER(node, struct master_fence, link)->next_send = 0;
+        master_facts_sessions(core, segment);
+    }
+    master_tier_pair(core, segment);
+}
+
+/* NULL without room for it. A disk is believed what it offers unless this master knew it. */
+static struct master_segment *create_for(struct master_core *core,
+                                         const struct wire_segment_mount *msg)
+{
+    struct master_segment *segment = master_segment_create(core, msg->size, msg->generation);
+    if (segment == NULL || msg->medium == WIRE_MEDIUM_MEMORY)
+        return segment;
+    segment->medium = WIRE_MEDIUM_LOCAL_DISK;
+    memcpy(segment->storage_id, msg->storage_id, WIRE_ID_SIZE);
+    segment->trusting = !master_storage_seen(core, msg->storage_id);
+    if (master_storage_note(core, msg->storage_id) == YOLK_OK)
+        return segment;
+    master_segment_destroy(core, segment);
+    return NULL;
 }
 
 void master_segment_mount(struct master_core *core, const struct wire_segment_mount *msg)
@@ -274,10 +340,11 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
         answer_mount(core, YOLK_OK, segment->id, "");
         return;
     }
-    segment = find_prior(core, session, msg);
+    bool disk = msg->medium == WIRE_MEDIUM_LOCAL_DISK;
+    segment = disk ? find_disk(core, msg) : find_prior(core, session, msg);
     bool known = segment != NULL;
     if (!known) {
-        segment = master_segment_create(core, msg->size, msg->generation);
+        segment = create_for(core, msg);
         if (segment == NULL) {
             answer_mount(core, YOLK_ERR_LIMIT, 0, "too many segments");
             return;
@@ -300,7 +367,7 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
     BASE_LIST_FOREACH_SAFE(node, &core->sessions)
     {
         struct master_session *holder = BASE_CONTAINER(node, struct master_session, link);
-        if (msg->generation != 0 &&
+        if (msg->generation != 0 && !disk &&
             master_held_apply(core, holder, segment, msg->generation) != YOLK_OK)
             master_session_expire(core, holder);
     }
@@ -309,7 +376,9 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
                                    .segment = segment->id,
                                    .size = segment->size,
                                    .key = segment->name,
-                                   .key_size = strlen(segment->name)};
+                                   .key_size = strlen(segment->name),
+                                   .medium = segment->medium,
+                                   .storage_id = segment->storage_id};
         core->sink->fact(core->sink->self, &fact);
     }
     answer_mount(core, YOLK_OK, segment->id, "");
@@ -368,16 +437,6 @@ static bool sweep(struct master_core *core, struct master_segment *segment, uint
     return true;
 }
 
-static void answer_unmount(struct master_core *core, struct master_segment *segment,
-                           enum yolk_status status)
-{
-    struct wire_status_reply reply = {.status = status};
-    if (segment->unmount_pending)
-        master_send(core, segment->unmount_connection, segment->unmount_request,
-                    WIRE_SEGMENT_UNMOUNT_REPLY, &reply);
-    segment->unmount_pending = false;
-}
-
 bool master_segment_tick(struct master_core *core, struct master_segment *segment)
 {
     bool more = segment->sweeping && sweep(core, segment, core->config.step);
@@ -393,13 +452,21 @@ bool master_segment_tick(struct master_core *core, struct master_segment *segmen
         return more && !empty;
     }
     if (segment->state == SEGMENT_LOST) {
-        if (core->now - segment->lost_at >= master_ms(core->config.lost_keep_ms))
+        bool disk = master_segment_is_disk(segment);
+        uint64_t keep = disk ? core->config.disk_lost_keep_ms : core->config.lost_keep_ms;
+        if (segment->guarded == 0)
+            answer_unmount(core, segment, YOLK_OK);
+        else if (core->now >= segment->unmount_deadline)
+            answer_unmount(core, segment, YOLK_ERR_BUSY);
+        if (core->now - segment->lost_at >= master_ms(keep))
             master_segment_go(core, segment);
         return false;
     }
     master_segment_try_open(core, segment);
     more |= master_evict_background(core, segment, core->config.step);
+    master_tier_ahead(core, segment, core->config.step);
     master_facts_resend(core, segment, false);
+    master_tier_resend(core, segment, false);
     master_fence_push(core, segment, false);
     return more;
 }
@@ -424,7 +491,10 @@ void master_segment_unmount(struct master_core *core, const struct wire_segment_
     segment->unmount_connection = core->connection;
     segment->unmount_request = core->request_id;
     segment->unmount_deadline = core->now + master_ms(grace);
-    master_segment_go(core, segment);
+    if (master_segment_is_disk(segment))
+        master_segment_lose(core, segment); /* its content comes back with its next owner */
+    else
+        master_segment_go(core, segment);
 }
 
 void master_segment_info(struct master_core *core, const struct wire_segment_info *msg)
@@ -439,6 +509,7 @@ void master_segment_info(struct master_core *core, const struct wire_segment_inf
         reply.generation = segment->id & UINT32_MAX;
         reply.endpoints = wire_view_text(segment->endpoints);
         reply.owner_session = segment->owner->id;
+        reply.medium = segment->medium;
     }
     master_reply(core, WIRE_SEGMENT_INFO_REPLY, &reply);
 }

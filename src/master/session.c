@@ -43,6 +43,7 @@ static void heard(struct master_core *core, struct master_session *session, bool
         if (segment->owner != session)
             continue;
         master_facts_resend(core, segment, true);
+        master_tier_resend(core, segment, true);
         master_fence_push(core, segment, true);
         master_facts_dirty(segment);
     }
@@ -234,6 +235,8 @@ enum yolk_status master_held_apply(struct master_core *core, struct master_sessi
 {
     enum yolk_status status = YOLK_OK;
     uint32_t kept = 0;
+    if (master_segment_is_disk(segment)) /* there the owner refuses a reader that comes too late */
+        return YOLK_OK;
     for (uint32_t i = 0; i < session->held_count; i++) {
         struct master_held held = session->held[i];
         if (held.segment >> 32 == old_id >> 32) {
@@ -441,11 +444,27 @@ static void leave_segments(struct master_core *core, struct master_session *sess
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner != session)
             continue;
-        if (for_good)
+        if (for_good && !master_segment_is_disk(segment))
             master_segment_go(core, segment);
         else
             master_segment_lose(core, segment);
     }
+}
+
+/* A pin is for memory that is mapped; of a disk nothing is. */
+static void unpin_disks(struct master_core *core, struct master_op *op)
+{
+    uint32_t kept = 0, count = op->item_count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct master_extent *extent = op->items[i];
+        if (master_segment_is_disk(extent->segment)) {
+            core->guard_count--;
+            master_extent_unref(core, extent);
+        } else {
+            op->items[kept++] = extent;
+        }
+    }
+    op->item_count = kept;
 }
 
 static void make_zombie(struct master_core *core, struct master_session *session)
@@ -461,6 +480,8 @@ static void make_zombie(struct master_core *core, struct master_session *session
         struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
         BASE_LIST_FOREACH(link, &op->puts)
         master_put_expire(core, BASE_CONTAINER(link, struct master_put, op_link));
+        if (op->pinned)
+            unpin_disks(core, op);
         master_op_reap(core, op);
     }
 }

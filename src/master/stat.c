@@ -14,12 +14,39 @@ const struct master_stat_row master_stat_rows[] = {
 };
 const size_t master_stat_row_count = sizeof master_stat_rows / sizeof master_stat_rows[0];
 
+/* Gauges that each medium has for itself. */
+struct sums {
+    uint64_t *live, *limbo, *lost, *extents;
+};
+
+static struct sums sums_of(const struct master_segment *segment, struct master_stats *stats)
+{
+    if (master_segment_is_disk(segment))
+        return (struct sums){&stats->disk_live_bytes, &stats->disk_limbo_bytes,
+                             &stats->disk_lost_bytes, &stats->disk_extents};
+    return (struct sums){&stats->live_bytes, &stats->limbo_bytes, &stats->lost_bytes,
+                         &stats->extents};
+}
+
+/* Whether it is lost. */
+static bool count_mount(const struct master_segment *segment, struct master_stats *stats)
+{
+    bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
+    bool disk = master_segment_is_disk(segment);
+    stats->segments++;
+    stats->segments_open += segment->state == SEGMENT_OPEN;
+    stats->segments_lost += lost;
+    stats->disk_segments += disk && !lost;
+    *(disk ? &stats->disk_capacity_bytes : &stats->capacity_bytes) += lost ? 0 : segment->size;
+    stats->tasks += segment->tier.offloads.count + segment->tier.promotes.count;
+    return lost;
+}
+
 void master_core_stats(const struct master_core *core, struct master_stats *stats)
 {
     *stats = core->stats;
     stats->sessions = core->session_count;
     stats->zombies = core->zombie_count;
-    stats->segments = core->segment_count;
     stats->objects = core->committed;
     stats->objects_open = core->processing;
     stats->guards = core->guard_count;
@@ -27,15 +54,13 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
     BASE_LIST_FOREACH(node, &core->segments)
     {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
-        stats->segments_open += segment->state == SEGMENT_OPEN;
-        stats->segments_lost += lost;
-        stats->capacity_bytes += lost ? 0 : segment->size;
-        *(lost ? &stats->lost_bytes : &stats->live_bytes) += segment->live_bytes;
+        bool lost = count_mount(segment, stats);
+        struct sums sums = sums_of(segment, stats);
+        *(lost ? sums.lost : sums.live) += segment->live_bytes;
         stats->objects_lost += lost ? segment->live_count : 0;
         stats->open_bytes += segment->open_bytes;
-        stats->limbo_bytes += segment->dead_bytes;
-        stats->extents += base_extents_used_count(segment->alloc);
+        *sums.limbo += segment->dead_bytes;
+        *sums.extents += base_extents_used_count(segment->alloc);
     }
 }
 
@@ -68,22 +93,19 @@ static void count_object(void *self, struct master_index_entry *entry)
 
 static void count_segment(const struct master_segment *segment, struct master_stats *stats)
 {
-    bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
-    stats->segments++;
-    stats->segments_open += segment->state == SEGMENT_OPEN;
-    stats->segments_lost += lost;
-    stats->capacity_bytes += lost ? 0 : segment->size;
+    bool lost = count_mount(segment, stats);
+    struct sums sums = sums_of(segment, stats);
     for (uint32_t h = base_extents_next(segment->alloc, BASE_EXTENTS_NONE); h != BASE_EXTENTS_NONE;
          h = base_extents_next(segment->alloc, h)) {
         const struct master_extent *extent = base_extents_owner(segment->alloc, h);
         uint64_t size = base_extents_size(segment->alloc, h);
-        stats->extents++;
+        ++*sums.extents;
         if (extent->state == EXTENT_OPEN)
             stats->open_bytes += size;
         else if (extent->state == EXTENT_DEAD)
-            stats->limbo_bytes += size;
+            *sums.limbo += size;
         else
-            *(lost ? &stats->lost_bytes : &stats->live_bytes) += size;
+            *(lost ? sums.lost : sums.live) += size;
         stats->objects_lost += lost && extent->state == EXTENT_LIVE;
     }
 }
@@ -140,8 +162,11 @@ static const char *check_extent(const struct master_extent *extent,
 {
     if (extent->segment != segment || extent->handle != handle)
         return "an extent is not where it says";
-    if ((extent->state == EXTENT_DEAD) != (extent->object == NULL))
+    bool promoted = extent->state == EXTENT_OPEN && extent->put == NULL && extent->task_refs > 0;
+    if ((extent->state == EXTENT_DEAD || promoted) != (extent->object == NULL))
         return "a dead extent belongs to an object, or a live one to none";
+    if (extent->task_refs > extent->refs)
+        return "an extent has more tasks than references";
     if (extent->refs > 0 && extent->list != IN_NO_LIST)
         return "a guarded extent can be evicted";
     if (extent->state == EXTENT_LIVE && extent->refs == 0 && extent->list == IN_NO_LIST)
@@ -154,16 +179,29 @@ static const char *check_extent(const struct master_extent *extent,
     return NULL;
 }
 
-static const char *check_segment(const struct master_segment *segment)
+/* Adds the references to the segment's extents to `refs`. */
+static const char *check_segment(const struct master_segment *segment, uint64_t *refs)
 {
     const char *broken = base_extents_check(segment->alloc);
-    uint64_t probed = 0;
+    uint64_t probed = 0, clean = 0, dirty = 0, guarded = 0;
+    if (broken == NULL)
+        broken = master_tier_check(segment);
     for (uint32_t h = base_extents_next(segment->alloc, BASE_EXTENTS_NONE);
          broken == NULL && h != BASE_EXTENTS_NONE; h = base_extents_next(segment->alloc, h)) {
         const struct master_extent *extent = base_extents_owner(segment->alloc, h);
         broken = check_extent(extent, segment, h);
-        probed += extent->list == IN_PROBED ? base_extents_size(segment->alloc, h) : 0;
+        uint64_t size = base_extents_size(segment->alloc, h);
+        probed += extent->list == IN_PROBED ? size : 0;
+        clean += extent->list == IN_CLEAN ? size : 0;
+        dirty += extent->list == IN_DIRTY ? size : 0;
+        guarded += extent->refs > 0;
+        *refs += extent->refs;
     }
+    if (broken == NULL && guarded != segment->guarded)
+        broken = "guarded extents differ";
+    if (broken == NULL &&
+        (clean != segment->tier.clean_bytes || dirty != segment->tier.dirty_bytes))
+        broken = "bytes that are to go next differ";
     if (broken == NULL && probed != segment->probed_bytes)
         broken = "probed bytes differ";
     if (broken == NULL && segment->live_bytes + segment->open_bytes + segment->dead_bytes +
@@ -178,9 +216,16 @@ const char *master_core_check(const struct master_core *core)
     struct master_stats counted = {0};
     struct counting counting = count_all(core, &counted);
     const char *broken = counting.broken;
+    uint64_t refs = 0, held = counted.guards;
     BASE_LIST_FOREACH(node, &core->segments)
-    if (broken == NULL)
-        broken = check_segment(BASE_CONTAINER(node, struct master_segment, link));
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (broken == NULL)
+            broken = check_segment(segment, &refs);
+        held += master_tier_refs(segment);
+    }
+    if (broken == NULL && refs != held)
+        broken = "references without a holder";
     BASE_LIST_FOREACH(node, &core->sessions)
     {
         const struct master_session *session = BASE_CONTAINER(node, struct master_session, link);

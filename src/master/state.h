@@ -5,6 +5,9 @@
  * An extent lives OPEN (being written) -> LIVE (committed, belongs to an object) -> DEAD (given up;
  * waits for its guards, its writer and the owner's acknowledgement of `freed`; then it is free
  * space).
+ *
+ * A segment is memory, where the master allocates and clients write, or a disk, where its owner
+ * allocates and only the owner reads and writes (tier.h).
  */
 #ifndef YOLK_MASTER_STATE_H
 #define YOLK_MASTER_STATE_H
@@ -16,10 +19,13 @@
 #include "master/core.h"
 #include "master/index.h"
 #include "master/policy.h"
+#include "master/tier.h"
 #include "wire/msg.h"
 
 #define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
 #define MASTER_NEVER  UINT64_MAX
+
+#define MASTER_MAX_EXTENTS (MASTER_MAX_REPLICAS + 1) /* of one object: in memory, and on a disk */
 
 struct master_put;
 struct master_segment;
@@ -33,7 +39,8 @@ enum master_extent_fact {
     FACT_FREED_QUEUED,
     FACT_FREED_SENT
 };
-enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED };
+/* CLEAN and DIRTY: the policy has named them to go next; they are on a disk too, or not. */
+enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED, IN_CLEAN, IN_DIRTY };
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
@@ -41,15 +48,17 @@ struct master_object {
     uint64_t size;
     uint64_t lease_until;   /* nominal lease */
     struct master_put *put; /* NULL once committed */
-    struct master_extent *extents[MASTER_MAX_REPLICAS];
+    struct master_extent *extents[MASTER_MAX_EXTENTS];
     struct master_note note; /* the policy's */
+    uint32_t disk_hit;       /* second of the last get that only a disk could serve; 0: none */
     uint8_t extent_count;
+    bool memory_only; /* its disk cannot take it */
     uint8_t key[];
 };
 _Static_assert(sizeof(struct master_object) <= 128, "an object's record is to stay compact");
 
 struct master_extent {
-    struct base_list order; /* the policy's, or in the segment's probed list */
+    struct base_list order; /* the policy's, or in one of the segment's other lists */
     struct base_list fact;  /* the segment's queue, or its freed ones without an answer */
     struct master_segment *segment;
     struct master_object *object; /* NULL: nobody can find it any more (DEAD) */
@@ -59,8 +68,10 @@ struct master_extent {
         uint64_t freed_seq;   /* DEAD, freed fact sent */
     };
     uint32_t handle;
-    uint32_t refs;  /* guards and pins */
-    uint32_t epoch; /* the segment's when it was placed or confirmed */
+    uint32_t refs;      /* guards and pins */
+    uint32_t epoch;     /* the segment's when it was placed or confirmed */
+    uint32_t checksum;  /* of the value, on a disk */
+    uint16_t task_refs; /* of refs, those of tasks */
     uint8_t state, fact_state, list;
     bool inserted;   /* the policy has had it */
     bool awaits_ack; /* counted in the segment's ack_bytes */
@@ -162,6 +173,10 @@ struct master_segment {
     uint32_t slot;
     uint32_t epoch; /* grows with each mount */
     enum master_segment_state state;
+    enum wire_medium medium;
+    uint8_t storage_id[WIRE_ID_SIZE]; /* of a disk */
+    uint64_t offered_to;              /* of a disk: below this its owner has said what is there */
+    struct master_tier tier;
     struct master_session *owner; /* NULL when LOST or GONE */
     uint64_t mount_op, mount_prior;
     uint8_t prior_master[WIRE_ID_SIZE];
@@ -174,6 +189,7 @@ struct master_segment {
     void *order;             /* the policy's, over the replicas that may go */
     struct base_list probed; /* front: lease ends first */
     uint64_t probed_bytes;
+    uint64_t guarded; /* extents with refs */
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
@@ -247,6 +263,8 @@ struct master_core {
     uint32_t job_count;
     uint64_t *dead_foreign; /* sessions of earlier masters that are not to come back */
     uint32_t dead_foreign_count;
+    uint8_t (*storage_ids)[WIRE_ID_SIZE]; /* of every disk ever mounted here */
+    uint32_t storage_id_count;
     uint64_t *ghosts;
     struct master_collected *collected; /* one piece of a walk */
     struct master_object **looked_up;   /* by one request; NULL when the policy does not care */
@@ -280,12 +298,19 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
 bool master_object_readable(const struct master_object *object);
 bool master_object_guarded(const struct master_object *object);
 bool master_extent_readable(const struct master_extent *extent);
+bool master_segment_is_disk(const struct master_segment *segment);
+/* The replica on a disk, readable or not; NULL: none. */
+struct master_extent *master_object_disk(const struct master_object *object);
+/* Somebody could still read the object if this replica went. */
+bool master_extent_spare(const struct master_extent *extent);
 /* New extents, in free space or at a given place; NULL when there is none. */
 struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
                                          enum master_extent_state state);
 struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset,
                                             uint64_t size, enum master_extent_state state);
 void master_extent_probed(struct master_extent *extent, uint64_t until);
+/* To go next, in this list of its segment. */
+void master_extent_named(struct master_extent *extent, enum master_extent_list list, bool first);
 uint64_t master_extent_size(const struct master_extent *extent);
 uint64_t master_extent_offset(const struct master_extent *extent);
 void master_extent_attach(struct master_extent *extent, struct master_object *object);
@@ -294,6 +319,9 @@ void master_extent_set_state(struct master_extent *extent, enum master_extent_st
 void master_extent_drop(struct master_core *core, struct master_extent *extent);
 void master_extent_ref(struct master_extent *extent);
 void master_extent_unref(struct master_core *core, struct master_extent *extent);
+/* The same, but it does not count as used. */
+void master_extent_unref_named(struct master_core *core, struct master_extent *extent,
+                               enum master_extent_list list);
 void master_extent_writer_done(struct master_core *core, struct master_extent *extent);
 /* DEAD and nothing holds it: free space now. */
 void master_extent_settle(struct master_core *core, struct master_extent *extent);
@@ -314,6 +342,10 @@ void master_fact_session(struct master_core *core, uint64_t session, uint8_t kin
 void master_facts_sessions(struct master_core *core, struct master_segment *segment);
 void master_facts_push(struct master_core *core, struct master_segment *segment);
 void master_facts_restart(struct master_segment *segment); /* a new mount: all anew */
+/* None of them is to be told any more; only after master_facts_restart. */
+void master_facts_void(struct master_core *core, struct master_segment *segment);
+/* The segment of an answer, if it came from its owner. */
+struct master_segment *master_segment_owned(const struct master_core *core, uint64_t id);
 void master_facts_resend(struct master_core *core, struct master_segment *segment, bool at_once);
 void master_facts_ack(struct master_core *core, const struct wire_facts_ack *msg);
 void master_fence_add(struct master_core *core, struct master_segment *segment, uint64_t session);
@@ -409,6 +441,8 @@ uint64_t master_evict(struct master_core *core, struct master_segment *segment, 
 bool master_evict_background(struct master_core *core, struct master_segment *segment,
                              uint32_t budget);
 void master_probe(struct master_core *core, struct master_extent *extent);
+/* What is to go next; it stays where it is. NULL: nothing may go. */
+struct master_extent *master_evict_next(struct master_core *core, struct master_segment *segment);
 
 /* segment.c */
 struct master_segment *master_segment_find(const struct master_core *core, uint64_t id);

@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies between the memory and the disk of one owner: which, how many at a time, and what their
+ * end means. */
+#include "master/tier.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "master/state.h"
+
+void master_tier_init(struct master_tier *tier)
+{
+    *tier = (struct master_tier){.next_id = 1};
+    struct base_list *lists[] = {&tier->offloads.open, &tier->promotes.open, &tier->ended,
+                                 &tier->clean, &tier->dirty};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        base_list_init(lists[i]);
+}
+
+static struct master_task *task_of(struct base_list *node)
+{
+    return BASE_CONTAINER(node, struct master_task, link);
+}
+
+/* ---- mates ---- */
+
+void master_tier_pair(struct master_core *core, struct master_segment *segment)
+{
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        struct master_segment *other = BASE_CONTAINER(node, struct master_segment, link);
+        if (other->owner != segment->owner || other->medium == segment->medium ||
+            other->tier.mate != NULL)
+            continue;
+        segment->tier.mate = other;
+        other->tier.mate = segment;
+        return;
+    }
+}
+
+static struct master_tasks *tasks_of(struct master_segment *memory, uint8_t kind)
+{
+    return kind == WIRE_TASK_OFFLOAD ? &memory->tier.offloads : &memory->tier.promotes;
+}
+
+/* Not open any more, answered or not. */
+static void leave_open(struct master_segment *memory, struct master_task *task)
+{
+    struct master_tasks *tasks = tasks_of(memory, task->kind);
+    tasks->count--;
+    tasks->bytes -= task->size;
+    base_list_remove(&task->link);
+}
+
+static void unhold_disk(struct master_core *core, struct master_task *task)
+{
+    if (task->disk == NULL)
+        return;
+    task->disk->task_refs--;
+    master_extent_unref(core, task->disk);
+    task->disk = NULL;
+}
+
+/* What was to be filled by a PROMOTE was not. */
+static void unhold(struct master_core *core, struct master_task *task)
+{
+    unhold_disk(core, task);
+    task->memory->task_refs--;
+    if (task->kind == WIRE_TASK_PROMOTE)
+        master_extent_set_state(task->memory, EXTENT_DEAD);
+    master_extent_unref(core, task->memory);
+}
+
+/* The owner touches the memory no more. */
+static void end_all(struct master_core *core, struct master_segment *memory)
+{
+    struct master_tier *tier = &memory->tier;
+    struct base_list *lists[] = {&tier->offloads.open, &tier->promotes.open, &tier->ended};
+    for (int i = 0; i < 3; i++) {
+        struct base_list *node;
+        while ((node = base_list_first(lists[i])) != NULL) {
+            struct master_task *task = task_of(node);
+            if (i < 2)
+                leave_open(memory, task);
+            else
+                base_list_remove(node);
+            unhold(core, task);
+            free(task);
+        }
+    }
+}
+
+static void set_aside(struct master_core *core, struct master_segment *memory)
+{
+    struct master_tier *tier = &memory->tier;
+    struct base_list *lists[] = {&tier->offloads.open, &tier->promotes.open};
+    for (int i = 0; i < 2; i++) {
+        struct base_list *node;
+        while ((node = base_list_first(lists[i])) != NULL) {
+            struct master_task *task = task_of(node);
+            leave_open(memory, task);
+            base_list_push_back(&tier->ended, node);
+            unhold_disk(core, task);
+        }
+    }
+}
+
+void master_tier_part(struct master_core *core, struct master_segment *segment)
+{
+    struct master_segment *mate = segment->tier.mate;
+    bool is_disk = master_segment_is_disk(segment);
+    struct master_segment *memory = is_disk ? mate : segment;
+    if (memory == NULL)
+        return;
+    if (is_disk)
+        set_aside(core, memory);
+    else
+        end_all(core, memory);
+    struct base_list *node;
+    while ((node = base_list_first(&memory->tier.clean)) != NULL ||
+           (node = base_list_first(&memory->tier.dirty)) != NULL)
+        master_extent_use(BASE_CONTAINER(node, struct master_extent, order));
+    memory->tier.stuck_since = 0;
+    memory->tier.pause_until = 0;
+    memory->tier.failures = 0;
+    memory->tier.no_space = false;
+    segment->tier.mate = NULL;
+    if (mate != NULL)
+        mate->tier.mate = NULL;
+}
+
+/* ---- beginning ---- */
+
+static bool is_ready(const struct master_segment *memory)
+{
+    const struct master_segment *disk = memory->tier.mate;
+    return disk != NULL && disk->state == SEGMENT_OPEN && memory->state == SEGMENT_OPEN &&
+           memory->owner->connected;
+}
+
+static uint64_t lowest_open(const struct master_tier *tier)
+{
+    uint64_t low = tier->next_id;
+    struct base_list *first[] = {base_list_first(&tier->offloads.open),
+                                 base_list_first(&tier->promotes.open)};
+    for (int i = 0; i < 2; i++)
+        if (first[i] != NULL && task_of(first[i])->id < low)
+            low = task_of(first[i])->id;
+    return low;
+}
+
+static bool has_credit(struct master_segment *memory, uint8_t kind, uint64_t size)
+{
+    const struct master_tasks *tasks = tasks_of(memory, kind);
+    uint64_t bytes = memory->size / (kind == WIRE_TASK_OFFLOAD ? 8 : 16);
+    if (memory->tier.next_id - lowest_open(&memory->tier) >= MASTER_TASK_WINDOW)
+        return false;
+    if (tasks->count == 0)
+        return true;
+    return tasks->count < (kind == WIRE_TASK_OFFLOAD ? MASTER_OFFLOADS : MASTER_PROMOTES) &&
+           tasks->bytes + size <= (bytes < MASTER_TASK_BYTES ? bytes : MASTER_TASK_BYTES);
+}
+
+static void hold(struct master_extent *extent)
+{
+    extent->task_refs++;
+    master_extent_ref(extent);
+}
+
+/* Takes a reference to each extent; false without memory. */
+static bool begin(struct master_core *core, uint8_t kind, const struct master_object *object,
+                  struct master_extent *memory, struct master_extent *disk)
+{
+    struct master_segment *segment = memory->segment;
+    struct master_task *task = base_calloc(1, sizeof *task + object->entry.key_size);
+    if (task == NULL)
+        return false;
+    task->id = segment->tier.next_id++;
+    task->begun_at = core->now;
+    task->size = object->size;
+    task->hash = object->entry.hash;
+    task->memory = memory;
+    task->disk = disk;
+    task->kind = kind;
+    task->key_size = object->entry.key_size;
+    memcpy(task->key, object->key, task->key_size);
+    hold(memory);
+    if (disk != NULL)
+        hold(disk);
+    struct master_tasks *tasks = tasks_of(segment, kind);
+    base_list_push_back(&tasks->open, &task->link);
+    tasks->count++;
+    tasks->bytes += task->size;
+    master_facts_dirty(segment);
+    return true;
+}
+
+static bool is_short(const struct master_core *core, const struct master_segment *disk)
+{
+    return (double)disk->live_bytes >
+           (double)disk->size *
+               (core->config.eviction_high_watermark_ratio - core->config.eviction_ratio);
+}
+
+static bool may_offload(const struct master_core *core, const struct master_segment *memory)
+{
+    return is_ready(memory) && core->now >= memory->tier.pause_until;
+}
+
+enum master_offload master_tier_offload(struct master_core *core, struct master_extent *extent)
+{
+    struct master_segment *memory = extent->segment;
+    struct master_tier *tier = &memory->tier;
+    const struct master_object *object = extent->object;
+    bool (*admits)(const struct master_object *) = core->config.policy->admits;
+    if (object->memory_only || object->size > tier->mate->size) {
+        core->stats.offload_skipped++;
+        return OFFLOAD_DROP;
+    }
+    if (admits != NULL && is_short(core, tier->mate) && !admits(object)) {
+        core->stats.offload_refused++;
+        return OFFLOAD_DROP;
+    }
+    if (tier->stuck_since == 0)
+        tier->stuck_since = core->now;
+    if (may_offload(core, memory) && has_credit(memory, WIRE_TASK_OFFLOAD, object->size) &&
+        begin(core, WIRE_TASK_OFFLOAD, object, extent, NULL)) {
+        core->stats.offloads++;
+        return OFFLOAD_BEGUN;
+    }
+    if (core->now - tier->stuck_since >= master_ms(core->config.offload_wait_ms)) {
+        core->stats.offload_skipped++;
+        return OFFLOAD_DROP;
+    }
+    master_extent_named(extent, IN_DIRTY, true);
+    return OFFLOAD_WAIT;
+}
+
+void master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget)
+{
+    struct master_tier *tier = &memory->tier;
+    if (master_segment_is_disk(memory) || !may_offload(core, memory))
+        return;
+    uint64_t used = memory->live_bytes + memory->open_bytes;
+    uint64_t low = (uint64_t)((double)memory->size * core->config.offload_watermark_ratio);
+    while (budget-- > 0 && low + tier->clean_bytes + tier->offloads.bytes < used) {
+        struct master_extent *extent = master_evict_next(core, memory);
+        if (extent == NULL || extent->list == IN_PROBED || extent->object->memory_only)
+            return;
+        if (master_extent_spare(extent))
+            master_extent_named(extent, IN_CLEAN, false);
+        else if (!has_credit(memory, WIRE_TASK_OFFLOAD, extent->object->size) ||
+                 master_tier_offload(core, extent) != OFFLOAD_BEGUN)
+            return;
+    }
+}
+
+static bool is_promoting(const struct master_segment *memory, const struct master_object *object)
+{
+    BASE_LIST_FOREACH(node, &memory->tier.promotes.open)
+    {
+        const struct master_task *task = BASE_CONTAINER(node, struct master_task, link);
+        if (task->hash == object->entry.hash)
+            return true;
+    }
+    return false;
+}
+
+void master_tier_hit(struct master_core *core, struct master_extent *disk)
+{
+    struct master_segment *memory = disk->segment->tier.mate;
+    struct master_object *object = disk->object;
+    uint32_t now = (uint32_t)(core->now / NS_PER_S) + 1;
+    bool hot = object->disk_hit != 0 && now - object->disk_hit <= MASTER_PROMOTE_S;
+    object->disk_hit = now;
+    if (core->config.keep_on_disk || !hot || memory == NULL || !is_ready(memory) ||
+        is_promoting(memory, object) || !has_credit(memory, WIRE_TASK_PROMOTE, object->size))
+        return;
+    /* Only into space for which nothing has to go. */
+    double high = (double)memory->size * core->config.eviction_high_watermark_ratio;
+    if ((double)(memory->live_bytes + memory->open_bytes + object->size) > high)
+        return;
+    struct master_extent *extent = master_extent_take(memory, object->size, EXTENT_OPEN);
+    if (extent == NULL)
+        return;
+    if (!begin(core, WIRE_TASK_PROMOTE, object, extent, disk)) {
+        master_extent_drop(core, extent);
+        return;
+    }
+    core->stats.promotes++;
+}
+
+void master_tier_disk_gone(struct master_object *object)
+{
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (object->extents[i]->list == IN_CLEAN)
+            master_extent_named(object->extents[i], IN_DIRTY, true);
+}
+
+void master_tier_room(struct master_core *core, struct master_segment *disk)
+{
+    struct master_segment *memory = disk->tier.mate;
+    if (memory == NULL)
+        return;
+    if (memory->tier.no_space)
+        memory->tier.pause_until = 0;
+    memory->tier.no_space = false;
+    master_tier_ahead(core, memory, core->config.step);
+}
+
+/* ---- pushing ---- */
+
+static struct wire_view task_key(void *arg, uint32_t i)
+{
+    const struct master_task *task = ((struct master_task *const *)arg)[i];
+    return wire_view_of(task->key, task->key_size);
+}
+
+static void send_tasks(struct master_core *core, struct master_segment *memory,
+                       struct master_task **tasks, uint32_t count)
+{
+    base_buf_clear(&core->list[0]);
+    base_buf_clear(&core->list[1]);
+    enum yolk_status status = wire_keys_build_by(&core->list[1], count, task_key, tasks);
+    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
+        const struct master_task *task = tasks[i];
+        struct wire_task rec = {.kind = task->kind,
+                                .id = task->id,
+                                .offset = master_extent_offset(task->memory),
+                                .size = task->size};
+        if (task->disk != NULL) {
+            rec.disk_offset = master_extent_offset(task->disk);
+            rec.checksum = task->disk->checksum;
+        }
+        status = wire_task_append(&core->list[0], &rec);
+    }
+    if (status != YOLK_OK)
+        return; /* said again */
+    struct wire_tasks msg = {.segment = memory->id,
+                             .disk = memory->tier.mate->id,
+                             .floor = lowest_open(&memory->tier),
+                             .recs = wire_view_buf(&core->list[0]),
+                             .keys = wire_view_buf(&core->list[1])};
+    master_send(core, memory->owner->connection, 0, WIRE_TASKS, &msg);
+}
+
+enum { TASKS_IN_FRAME = 64 };
+
+static void push_unsent(struct master_core *core, struct master_segment *memory,
+                        const struct base_list *open)
+{
+    struct master_task *tasks[TASKS_IN_FRAME];
+    uint32_t count = 0;
+    BASE_LIST_FOREACH(node, open)
+    {
+        struct master_task *task = BASE_CONTAINER(node, struct master_task, link);
+        if (task->sent_at != 0)
+            continue;
+        task->sent_at = core->now + 1; /* never 0 */
+        tasks[count++] = task;
+        if (count == TASKS_IN_FRAME) {
+            send_tasks(core, memory, tasks, count);
+            count = 0;
+        }
+    }
+    if (count > 0)
+        send_tasks(core, memory, tasks, count);
+}
+
+void master_tier_push(struct master_core *core, struct master_segment *memory)
+{
+    if (core->sink == NULL || master_segment_is_disk(memory) || !is_ready(memory))
+        return;
+    push_unsent(core, memory, &memory->tier.promotes.open);
+    push_unsent(core, memory, &memory->tier.offloads.open);
+}
+
+void master_tier_resend(struct master_core *core, struct master_segment *memory, bool at_once)
+{
+    struct base_list *lists[] = {&memory->tier.offloads.open, &memory->tier.promotes.open};
+    for (int i = 0; i < 2; i++)
+        BASE_LIST_FOREACH(node, lists[i])
+        {
+            struct master_task *task = BASE_CONTAINER(node, struct master_task, link);
+            if (!at_once && core->now < task->sent_at + master_ms(core->config.resend_ms))
+                continue;
+            task->sent_at = 0;
+            master_facts_dirty(memory);
+        }
+}
+
+/* ---- ends ---- */
+
+/* NULL: `*open` says whether the answer may become true later. */
+static struct master_extent *reserve_reported(struct master_core *core, struct master_segment *disk,
+                                              const struct wire_task_done *done, bool *open)
+{
+    uint64_t end = done->disk_offset + done->disk_size;
+    struct master_extent *extent = NULL;
+    *open = true;
+    while (*open && extent == NULL) {
+        uint32_t handle = base_extents_seek(disk->alloc, done->disk_offset);
+        struct master_extent *other =
+            handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(disk->alloc, handle);
+        if (other == NULL || master_extent_offset(other) >= end) {
+            extent = master_extent_reserve(disk, done->disk_offset, done->disk_size, EXTENT_DEAD);
+            return extent; /* or no memory: later */
+        }
+        if (other->state == EXTENT_DEAD)
+            return NULL; /* the answer to FREED is still to come */
+        if (other->epoch == disk->epoch) {
+            *open = false;
+            return NULL;
+        }
+        /* Not offered with the last mount, and not swept yet. */
+        struct master_object *object = other->object;
+        if (object->extent_count == 1)
+            master_object_drop(core, object, GHOST_EXPIRED);
+        else
+            master_extent_drop(core, other);
+        if (base_extents_seek(disk->alloc, done->disk_offset) == handle)
+            return NULL; /* it is still read */
+    }
+    return extent;
+}
+
+static bool is_sound(const struct master_segment *disk, const struct master_task *task,
+                     const struct wire_task_done *done)
+{
+    uint64_t room = (task->size + MASTER_DISK_UNIT - 1) / MASTER_DISK_UNIT * MASTER_DISK_UNIT;
+    return done->disk_offset % MASTER_DISK_UNIT == 0 && done->disk_size == room &&
+           room <= disk->size && done->disk_offset <= disk->size - room;
+}
+
+/* The new place of the object, if it is still there; else the extent is freed again. */
+static void settle_offload(struct master_core *core, struct master_extent *extent,
+                           struct master_object *object, uint32_t checksum)
+{
+    struct master_extent *old = object == NULL ? NULL : master_object_disk(object);
+    extent->fact_state = FACT_PLACED_SENT; /* the owner has just said so */
+    if (object == NULL || (old != NULL && master_extent_readable(old))) {
+        master_extent_settle(core, extent);
+        return;
+    }
+    if (old != NULL)
+        master_extent_drop(core, old);
+    master_extent_set_state(extent, EXTENT_LIVE);
+    extent->checksum = checksum;
+    master_extent_attach(extent, object);
+    master_extent_use(extent);
+    master_emit_committed(core, object);
+}
+
+/* The task's reference to what was copied. When it was used meanwhile it goes back to the policy.
+ */
+static void end_offload(struct master_core *core, struct master_task *task,
+                        enum master_extent_list list)
+{
+    const struct master_object *object = task->memory->object;
+    uint64_t lease = task->begun_at + master_ms(core->config.lease_ttl_ms);
+    task->memory->task_refs--;
+    if (object != NULL && object->lease_until >= lease)
+        master_extent_unref(core, task->memory);
+    else
+        master_extent_unref_named(core, task->memory, list);
+}
+
+static void paused(struct master_core *core, struct master_tier *tier)
+{
+    uint64_t pause = MASTER_PAUSE_MAX_MS;
+    if (tier->failures < 6)
+        pause = (uint64_t)MASTER_PAUSE_MS << tier->failures;
+    if (core->now >= tier->pause_until) {
+        tier->failures++;
+        tier->pause_until =
+            core->now + master_ms(pause < MASTER_PAUSE_MAX_MS ? pause : MASTER_PAUSE_MAX_MS);
+    }
+}
+
+static void failed_offload(struct master_core *core, struct master_segment *memory,
+                           struct master_task *task, int status)
+{
+    struct master_tier *tier = &memory->tier;
+    struct master_segment *disk = tier->mate;
+    bool fits = status != YOLK_ERR_TOO_LARGE && status != YOLK_ERR_INVALID;
+    if (status == YOLK_ERR_NO_SPACE) {
+        uint64_t room = task->size + MASTER_DISK_UNIT;
+        if (room < disk->size / 64)
+            room = disk->size / 64;
+        core->stats.offloads_no_space++;
+        fits = disk->live_bytes > 0 || disk->dead_bytes > 0;
+        if (fits) {
+            tier->no_space = true;
+            tier->pause_until = core->now + master_ms(core->config.resend_ms);
+        }
+        if (disk->ack_bytes < room)
+            (void)master_evict(core, disk, room, core->config.step);
+    } else {
+        core->stats.offloads_failed++;
+        if (fits)
+            paused(core, tier);
+    }
+    if (task->memory->object != NULL && !fits)
+        task->memory->object->memory_only = true;
+    end_offload(core, task, IN_DIRTY);
+}
+
+/* False: it stays open. */
+static bool answered_offload(struct master_core *core, struct master_segment *memory,
+                             struct master_task *task, const struct wire_task_done *done)
+{
+    struct master_tier *tier = &memory->tier;
+    struct master_extent *extent = NULL;
+    bool open = false;
+    if (done->status != YOLK_OK) {
+        failed_offload(core, memory, task, done->status);
+        return true;
+    }
+    if (is_sound(tier->mate, task, done))
+        extent = reserve_reported(core, tier->mate, done, &open);
+    if (extent == NULL && open) {
+        task->sent_at = core->now + 1; /* asked again later */
+        return false;
+    }
+    if (extent == NULL) {
+        core->stats.disk_conflicts++;
+        failed_offload(core, memory, task, YOLK_ERR_PROTOCOL);
+        return true;
+    }
+    core->stats.offloads_done++;
+    core->stats.offload_bytes += task->size;
+    tier->failures = 0;
+    if (!tier->no_space)
+        tier->pause_until = 0;
+    tier->stuck_since = tier->offloads.count > 1 ? core->now : 0;
+    settle_offload(core, extent, task->memory->object, done->checksum);
+    end_offload(core, task, IN_CLEAN);
+    return true;
+}
+
+static void drop_bad(struct master_core *core, struct master_extent *disk)
+{
+    struct master_object *object = disk->object;
+    core->stats.replica_bad++;
+    if (object->extent_count > 1)
+        master_extent_drop(core, disk);
+    else
+        master_object_drop(core, object, GHOST_EXPIRED);
+}
+
+/* The memory extent becomes a replica, if that is still wanted. */
+static bool settle_promote(struct master_core *core, struct master_task *task)
+{
+    struct master_object *object = task->disk->object;
+    struct master_extent *extent = task->memory;
+    if (object == NULL || object->size != task->size || object->extent_count >= MASTER_MAX_EXTENTS)
+        return false;
+    for (uint32_t i = 0; i < object->extent_count; i++)
+        if (object->extents[i]->segment == extent->segment)
+            return false;
+    master_extent_set_state(extent, EXTENT_LIVE);
+    master_extent_attach(extent, object);
+    master_fact_placed(extent);
+    extent->task_refs--;
+    master_extent_unref(core, extent);
+    master_emit_committed(core, object);
+    return true;
+}
+
+static void answered_promote(struct master_core *core, struct master_task *task, int status)
+{
+    if (status == YOLK_OK && settle_promote(core, task)) {
+        core->stats.promotes_done++;
+        core->stats.promote_bytes += task->size;
+        unhold_disk(core, task);
+        return;
+    }
+    core->stats.promotes_failed++;
+    if (status == YOLK_ERR_CORRUPT && task->disk->object != NULL)
+        drop_bad(core, task->disk);
+    unhold(core, task);
+}
+
+static struct master_task *find(const struct master_segment *memory, uint64_t id)
+{
+    const struct base_list *lists[] = {&memory->tier.offloads.open, &memory->tier.promotes.open};
+    for (int i = 0; i < 2; i++)
+        BASE_LIST_FOREACH(node, lists[i])
+        {
+            struct master_task *task = BASE_CONTAINER(node, struct master_task, link);
+            if (task->id == id)
+                return task;
+        }
+    return NULL;
+}
+
+void master_tasks_done(struct master_core *core, const struct wire_tasks_done *msg)
+{
+    struct master_segment *memory = master_segment_owned(core, msg->segment);
+    if (memory == NULL || master_segment_is_disk(memory) || memory->tier.mate == NULL)
+        return;
+    for (uint32_t i = 0; i < wire_task_done_count(msg->recs); i++) {
+        struct wire_task_done done = wire_task_done_at(msg->recs, i);
+        struct master_task *task = find(memory, done.id);
+        if (task == NULL)
+            continue; /* answered before */
+        if (task->kind == WIRE_TASK_OFFLOAD && !answered_offload(core, memory, task, &done))
+            continue;
+        leave_open(memory, task);
+        if (task->kind == WIRE_TASK_PROMOTE)
+            answered_promote(core, task, done.status);
+        free(task);
+    }
+    (void)master_evict_background(core, memory->tier.mate, core->config.step);
+    master_tier_ahead(core, memory, core->config.step);
+}
+
+/* ---- bytes that do not match ---- */
+
+struct bad {
+    const struct wire_replica_bad *msg;
+};
+
+static enum yolk_status bad_one(struct master_core *core, void *self, const struct master_key *key)
+{
+    const struct bad *bad = self;
+    struct wire_replica at = wire_replica_at(bad->msg->replicas, key->index);
+    struct master_object *object = master_object_find(core, key->bytes, key->hash);
+    struct master_extent *disk = object == NULL ? NULL : master_object_disk(object);
+    if (disk == NULL || disk->segment->id != at.segment || master_extent_offset(disk) != at.offset)
+        return YOLK_ERR_NOT_FOUND;
+    drop_bad(core, disk);
+    return YOLK_OK;
+}
+
+void master_replica_bad(struct master_core *core, const struct wire_replica_bad *msg)
+{
+    struct wire_keys keys;
+    struct bad bad = {msg};
+    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_REPLICA_BAD, &keys) == NULL)
+        return;
+    if (keys.count != wire_replica_count(msg->replicas)) {
+        master_reply_status(core, WIRE_REPLICA_BAD_REPLY, YOLK_ERR_INVALID, "");
+        return;
+    }
+    master_keys_answer(core, WIRE_REPLICA_BAD, &keys, bad_one, &bad);
+}
+
+/* ---- checks ---- */
+
+uint64_t master_tier_refs(const struct master_segment *memory)
+{
+    uint64_t ended = 0;
+    BASE_LIST_FOREACH(node, &memory->tier.ended)
+    ended++;
+    return memory->tier.offloads.count + 2ull * memory->tier.promotes.count + ended;
+}
+
+static const char *check_tasks(const struct master_tasks *tasks, uint64_t next_id)
+{
+    uint64_t last = 0, count = 0, bytes = 0;
+    BASE_LIST_FOREACH(node, &tasks->open)
+    {
+        const struct master_task *task = BASE_CONTAINER(node, struct master_task, link);
+        if (task->id <= last || task->id >= next_id)
+            return "ids of tasks do not grow";
+        if (task->memory->refs == 0 || (task->disk != NULL && task->disk->refs == 0))
+            return "a task holds no reference";
+        last = task->id;
+        count++;
+        bytes += task->size;
+    }
+    return count == tasks->count && bytes == tasks->bytes ? NULL : "tasks are miscounted";
+}
+
+const char *master_tier_check(const struct master_segment *segment)
+{
+    const struct master_tier *tier = &segment->tier;
+    if (tier->mate != NULL &&
+        (tier->mate->tier.mate != segment || tier->mate->medium == segment->medium ||
+         tier->mate->owner != segment->owner || segment->owner == NULL))
+        return "mates disagree";
+    bool none = base_list_empty(&tier->offloads.open) && base_list_empty(&tier->promotes.open);
+    if (!none && tier->mate == NULL)
+        return "open tasks without a disk";
+    if (!none && master_segment_is_disk(segment))
+        return "a disk has tasks";
+    const char *broken = check_tasks(&tier->offloads, tier->next_id);
+    return broken != NULL ? broken : check_tasks(&tier->promotes, tier->next_id);
+}
+
+/* ---- disks seen ---- */
+
+bool master_storage_seen(const struct master_core *core, const uint8_t *storage_id)
+{
+    for (uint32_t i = 0; i < core->storage_id_count; i++)
+        if (memcmp(core->storage_ids[i], storage_id, WIRE_ID_SIZE) == 0)
+            return true;
+    return core->storage_id_count == MASTER_STORAGE_IDS;
+}
+
+enum yolk_status master_storage_note(struct master_core *core, const uint8_t *storage_id)
+{
+    if (master_storage_seen(core, storage_id))
+        return YOLK_OK;
+    if ((core->storage_id_count & (core->storage_id_count - 1)) == 0) {
+        uint32_t room = core->storage_id_count ? core->storage_id_count * 2 : 1;
+        void *grown = base_realloc(core->storage_ids, room * (size_t)WIRE_ID_SIZE);
+        if (grown == NULL)
+            return YOLK_ERR_NO_MEMORY;
+        core->storage_ids = grown;
+    }
+    memcpy(core->storage_ids[core->storage_id_count++], storage_id, WIRE_ID_SIZE);
+    return YOLK_OK;
+}
