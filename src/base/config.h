@@ -36,8 +36,9 @@ enum base_command {
     COMMAND_LS = 1 << 8,
     COMMAND_RM = 1 << 9,
     COMMAND_CONFIG = 1 << 10,
-    COMMAND_ALL = (1 << 11) - 1,
-    COMMAND_MUTANTS = 1 << 11 /* yolk-sim, a program of its own */
+    COMMAND_BENCH = 1 << 11,
+    COMMAND_ALL = (1 << 12) - 1,
+    COMMAND_MUTANTS = 1 << 12 /* yolk-sim, a program of its own */
 };
 
 enum base_setting {

@@ -21,6 +21,7 @@ static const struct {
     {COMMAND_LS, "ls"},
     {COMMAND_RM, "rm"},
     {COMMAND_CONFIG, "config"},
+    {COMMAND_BENCH, "bench"},
     {COMMAND_MUTANTS, "yolk-sim"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))

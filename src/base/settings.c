@@ -502,7 +502,7 @@ static const struct base_setting_info SETTINGS[SET_COUNT] = {
      .flag = "path",
      .type = CONFIG_STRING,
      .fallback = ".",
-     .commands = COMMAND_DOCTOR,
+     .commands = COMMAND_DOCTOR | COMMAND_BENCH,
      .value_name = "DIR",
      .doc = "Directory to try direct input and output in."},
     {.id = SET_DOCTOR_JSON,
@@ -510,7 +510,7 @@ static const struct base_setting_info SETTINGS[SET_COUNT] = {
      .type = CONFIG_BOOL,
      .fallback = "false",
      .argument_only = true,
-     .commands = COMMAND_DOCTOR,
+     .commands = COMMAND_DOCTOR | COMMAND_BENCH,
      .doc = "Prints one JSON object."},
 };
 

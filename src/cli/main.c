@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/bench.h"
 #include "cli/common.h"
 #include "cli/replay.h"
 
@@ -24,6 +25,7 @@ static const struct command COMMANDS[] = {
     {"demo", cli_demo, "a small store and its main job, in one process"},
     {"replay", cli_replay, "replays a trace of requests against a store"},
     {"sim", cli_sim, "simulates a cluster under faults, by seed"},
+    {"bench", cli_bench, "measures parts of it against the bare machine"},
     {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
     {"config", cli_config, "prints all settings as a Markdown table"},
     {"replay-worker", cli_replay_worker, NULL},
