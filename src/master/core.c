@@ -117,11 +117,18 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     core->ghosts = base_calloc(MASTER_GHOSTS, sizeof(uint64_t));
     core->collected = base_malloc(sizeof *core->collected);
     bool listens = core->config.policy->looked_up != NULL;
-    if (listens)
+    if (listens) {
         core->looked_up = base_calloc(core->config.max_keys, sizeof(struct master_object *));
+        core->looked_up_hashes = base_calloc(core->config.max_keys, sizeof(uint64_t));
+    }
+    size_t state_size = core->config.policy->state_size;
+    if (state_size > 0)
+        core->policy_state = base_calloc(1, state_size);
     enum yolk_status status = master_index_create(&core->index);
     if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
-        core->collected == NULL || (listens && core->looked_up == NULL)) {
+        core->collected == NULL ||
+        (listens && (core->looked_up == NULL || core->looked_up_hashes == NULL)) ||
+        (state_size > 0 && core->policy_state == NULL)) {
         master_core_destroy(core);
         return YOLK_ERR_NO_MEMORY;
     }
@@ -188,6 +195,8 @@ void master_core_destroy(struct master_core *core)
     free(core->ghosts);
     free(core->collected);
     free(core->looked_up);
+    free(core->looked_up_hashes);
+    free(core->policy_state);
     free(core);
 }
 

@@ -62,9 +62,15 @@ void master_keys_looked_up(struct master_core *core, const struct wire_request *
         return;
     /* Found anew: a put may have evicted what an earlier key of the same request found. */
     struct master_lookup lookup = {
-        .kind = kind, .session = request->session, .objects = core->looked_up};
-    while (wire_keys_next(&keys, &key))
-        core->looked_up[lookup.count++] =
-            master_object_find(core, key, base_hash64(key.data, key.size));
-    core->config.policy->looked_up(&lookup);
+        .kind = kind,
+        .session = request->session,
+        .objects = core->looked_up,
+        .hashes = core->looked_up_hashes,
+    };
+    for (; wire_keys_next(&keys, &key); lookup.count++) {
+        uint64_t hash = base_hash64(key.data, key.size);
+        core->looked_up_hashes[lookup.count] = hash;
+        core->looked_up[lookup.count] = master_object_find(core, key, hash);
+    }
+    core->config.policy->looked_up(core->policy_state, &lookup);
 }

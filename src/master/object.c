@@ -76,7 +76,7 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
     while (object->extent_count > 0)
         master_extent_drop(core, object->extents[object->extent_count - 1]);
     if (core->config.policy->removed != NULL)
-        core->config.policy->removed(object);
+        core->config.policy->removed(core->policy_state, object);
     free(object);
 }
 

@@ -19,6 +19,7 @@
  *     object->note     16 bytes in each object, as long as the object is there. Points in them to
  *                      other objects have to be given up in `removed`.
  *     the order        `order_size` bytes a segment.
+ *     the state        `state_size` bytes a master; outlives the orders, which are told of it.
  *
  * Requests come in batches that mean something: the keys of one EXIST, GET_START or PUT_START are
  * mostly the blocks of one prompt, from its beginning, so that each is of use only together with
@@ -51,26 +52,29 @@ struct master_lookup {
     /* By the request's keys. NULL: there is no such object (or no room for it). One with a put is
      * still being written; one may be remembered only, of a segment that is lost. */
     struct master_object *const *objects;
+    const uint64_t *hashes; /* of the keys, as in the objects' entries */
 };
 
 struct master_policy {
     const char *name;
-    size_t order_size;
-    void (*order_init)(void *order);
+    size_t state_size, order_size;
+    void (*order_init)(void *order, void *state);
     void (*inserted)(void *order, struct master_extent *extent);
     void (*touched)(void *order, struct master_extent *extent);
     void (*withdrawn)(void *order, struct master_extent *extent);
     /* The one to go next, NULL when the order is empty. It stays in the order until withdrawn. */
     struct master_extent *(*victim)(void *order);
     /* NULL when it does not care. */
-    void (*looked_up)(const struct master_lookup *lookup);
-    void (*removed)(struct master_object *object); /* after all its replicas */
+    void (*looked_up)(void *state, const struct master_lookup *lookup);
+    void (*removed)(void *state, struct master_object *object); /* after all its replicas */
     /* Whether an object that has to leave the memory is worth a place on a disk where another has
-     * to go for it. Not asked while the disk has room. NULL: all are. */
-    bool (*admits)(const struct master_object *object);
+     * to go for it: `order` is the disk's. Not asked while the disk has room. NULL: all are. */
+    bool (*admits)(void *order, const struct master_object *object);
 };
 
 /* Least recently used first. */
 extern const struct master_policy master_policy_lru;
+/* What is worth least first, by what requests show of their keys. */
+extern const struct master_policy master_policy_prefix;
 
 #endif

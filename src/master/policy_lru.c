@@ -3,8 +3,9 @@
 #include "master/policy.h"
 #include "master/state.h"
 
-static void order_init(void *order)
+static void order_init(void *order, void *state)
 {
+    (void)state;
     base_list_init(order);
 }
 

@@ -22,8 +22,9 @@ static struct {
     char parents[16]; /* and by their notes, what came before each in its first batch */
 } seen;
 
-static void order_init(void *order)
+static void order_init(void *order, void *state)
 {
+    assert_null(state);
     assert_int_equal(((const struct base_list *)order)->next, 0);
     base_list_init(order);
 }
@@ -58,8 +59,9 @@ static struct master_extent *newest(void *order)
     return base_list_empty(list) ? NULL : BASE_CONTAINER(list->prev, struct master_extent, order);
 }
 
-static void on_looked_up(const struct master_lookup *lookup)
+static void on_looked_up(void *state, const struct master_lookup *lookup)
 {
+    assert_null(state);
     assert_true(seen.lookups < LOOKUPS && lookup->count < 16);
     uint64_t before = '.';
     seen.lookup[seen.lookups].kind = lookup->kind;
@@ -75,8 +77,9 @@ static void on_looked_up(const struct master_lookup *lookup)
     seen.lookups++;
 }
 
-static void on_removed(struct master_object *object)
+static void on_removed(void *state, struct master_object *object)
 {
+    assert_null(state);
     assert_int_equal(object->extent_count, 0);
     seen.gone[seen.removed] = (char)object->key[0];
     seen.parents[seen.removed++] = (char)object->note.word[0];

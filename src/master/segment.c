@@ -44,7 +44,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     }
     segment->size = size;
     segment->policy = core->config.policy;
-    segment->policy->order_init(segment->order);
+    segment->policy->order_init(segment->order, core->policy_state);
     segment->slot = slot;
     segment->prior_id = prior_id;
     segment->dirty_head = &core->dirty;

@@ -268,6 +268,8 @@ struct master_core {
     uint64_t *ghosts;
     struct master_collected *collected; /* one piece of a walk */
     struct master_object **looked_up;   /* by one request; NULL when the policy does not care */
+    uint64_t *looked_up_hashes;
+    void *policy_state; /* NULL when it needs none */
     struct base_buf out, list[3];
     struct master_stats stats; /* counters; the gauges are computed */
     uint64_t connection;       /* of the running request */

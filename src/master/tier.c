@@ -214,12 +214,12 @@ enum master_offload master_tier_offload(struct master_core *core, struct master_
     struct master_segment *memory = extent->segment;
     struct master_tier *tier = &memory->tier;
     const struct master_object *object = extent->object;
-    bool (*admits)(const struct master_object *) = core->config.policy->admits;
+    bool (*admits)(void *, const struct master_object *) = core->config.policy->admits;
     if (object->memory_only || object->size > tier->mate->size) {
         core->stats.offload_skipped++;
         return OFFLOAD_DROP;
     }
-    if (admits != NULL && is_short(core, tier->mate) && !admits(object)) {
+    if (admits != NULL && is_short(core, tier->mate) && !admits(tier->mate->order, object)) {
         core->stats.offload_refused++;
         return OFFLOAD_DROP;
     }
