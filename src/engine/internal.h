@@ -31,6 +31,7 @@ struct transport {
     void *endpoint;                /* NULL: not in use, see reason */
     struct yolk_limits limits;
     char reason[512];
+    _Atomic bool told; /* that files do without it */
 };
 
 /* -- transports.c -- */

@@ -2,7 +2,9 @@
 /* Parts of files as segments. */
 #include <string.h>
 
+#define LOG_ROOM "engine"
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/served.h"
 #include "platform/file.h"
 #include "platform/random.h"
@@ -72,6 +74,16 @@ static enum yolk_status describe(struct yolk_served *served,
     return YOLK_OK;
 }
 
+/* Another transport does it, but whoever wonders about the speed must find the reason. */
+static void tell_what_is_missing(struct yolk_engine *engine, const char *name)
+{
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct transport *transport = &engine->transports[i];
+        if (transport->endpoint == NULL && !atomic_exchange(&transport->told, true))
+            log_warn("%s is served without %s: %s", name, transport->ops.name, transport->reason);
+    }
+}
+
 static enum yolk_status serve_file(struct yolk_engine *engine,
                                    const struct yolk_serve_file_options *options,
                                    struct yolk_served **out)
@@ -96,6 +108,7 @@ static enum yolk_status serve_file(struct yolk_engine *engine,
         engine_served_destroy(served);
         return status;
     }
+    tell_what_is_missing(engine, options->path != NULL ? options->path : "a file");
     *out = served;
     return YOLK_OK;
 }

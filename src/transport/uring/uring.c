@@ -13,8 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#define LOG_ROOM "uring"
-#include "base/log.h"
 #include "transport/uring/ring.h"
 
 enum { RINGS_MAX = 32, DEPTH_DEFAULT = 64 };
@@ -44,7 +42,6 @@ static uint32_t depth_of(const struct yolk_transport_options *options)
 static enum yolk_status uring_probe(const struct yolk_transport_options *options,
                                     struct yolk_probe *out)
 {
-    static _Atomic bool told;
     (void)options;
     out->latency_ns = 50000;
     out->bandwidth_bytes = UINT64_C(3) << 30;
@@ -55,9 +52,6 @@ static enum yolk_status uring_probe(const struct yolk_transport_options *options
         return YOLK_OK;
     }
     (void)snprintf(out->reason, sizeof(out->reason), "%s", yolk_last_error());
-    if (!atomic_exchange(&told, true))
-        log_warn("io_uring is not used here: %s; files are read and written by threads",
-                 out->reason);
     return status;
 }
 
