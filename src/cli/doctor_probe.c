@@ -109,7 +109,8 @@ static void probe_io_uring(const char *path, struct doctor_item *item)
     if (fd >= 0) {
         close((int)fd);
         FOUND(item, "available, features 0x%x", params.features);
-        USE(item, "not used yet: this version has no SSD tier");
+        USE(item, "by the SSD tier (--ssd)");
+        item->grade = DOCTOR_USED;
         return;
     }
     int error = errno;
@@ -121,7 +122,7 @@ static void probe_io_uring(const char *path, struct doctor_item *item)
     else
         FOUND(item, "refused: %s%s", strerror(error),
               error == EPERM ? " (a container's seccomp filter?)" : "");
-    USE(item, "an SSD tier would use threads with pread and pwrite");
+    USE(item, "the SSD tier uses threads that read and write instead");
 }
 
 static void probe_direct(const char *path, struct doctor_item *item)
@@ -131,7 +132,7 @@ static void probe_direct(const char *path, struct doctor_item *item)
     int fd = open(path, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
     if (fd < 0) {
         FOUND(item, "%s: O_DIRECT is refused: %s", path, strerror(errno));
-        USE(item, "an SSD tier there would go through the page cache");
+        USE(item, "an SSD tier (--ssd-path) there goes through the page cache");
         return;
     }
     void *block = NULL;
@@ -144,7 +145,8 @@ static void probe_direct(const char *path, struct doctor_item *item)
         FOUND(item, "%s: O_DIRECT works with blocks of 4096 bytes", path);
     else
         FOUND(item, "%s: O_DIRECT opens, but writing fails: %s", path, strerror(errno));
-    USE(item, "not used yet: this version has no SSD tier");
+    USE(item, "by an SSD tier there (--ssd-path)");
+    item->grade = good ? DOCTOR_USED : DOCTOR_UNUSED;
     free(block);
     close(fd);
 }
@@ -163,7 +165,7 @@ static void probe_locked(const char *path, struct doctor_item *item)
     }
     item->grade = DOCTOR_LIMITED;
     FOUND(item, "limit %s (ulimit -l)", base_format_size(limit.rlim_cur, text, sizeof(text)));
-    USE(item, "enough for shm and tcp; RDMA and registered io_uring buffers would need "
+    USE(item, "enough: io_uring goes on without registered buffers; RDMA would need "
               "\"unlimited\"");
 }
 
