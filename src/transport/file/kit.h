@@ -73,12 +73,14 @@ static inline void kit_make_file(struct kit *k)
                    k->folder != NULL ? k->folder : "/tmp");
     int fd = mkstemp(k->path);
     assert_true(fd >= 0);
-    uint8_t *all = malloc(k->size);
-    kit_fill(all, k->size, 0);
-    assert_int_equal(pwrite(fd, all, k->size, 0), k->size);
+    static uint8_t piece[MIB];
+    for (uint64_t at = 0; at < k->size; at += sizeof(piece)) {
+        size_t size = k->size - at < sizeof(piece) ? (size_t)(k->size - at) : sizeof(piece);
+        kit_fill(piece, size, at);
+        assert_int_equal(pwrite(fd, piece, size, (off_t)at), size);
+    }
     assert_int_equal(fsync(fd), 0);
     assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-    free(all);
     close(fd);
 }
 

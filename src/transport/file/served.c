@@ -40,7 +40,6 @@ enum yolk_status file_served_make(const struct yolk_serve *serve, struct file_se
     if (end_of_file % made->alignment.offset != 0)
         made->file_end = end_of_file;
     atomic_store(&made->references, 1);
-    mutex_init(&made->lock);
     int length =
         snprintf(text, text_size, "%ld,%llx", (long)getpid(), (unsigned long long)made->token);
     if (length < 0 || (size_t)length >= text_size) {
@@ -64,10 +63,8 @@ void file_served_hide(struct file_served *served)
 
 void file_served_drop(struct file_served *served)
 {
-    if (atomic_fetch_sub(&served->references, 1) != 1)
-        return;
-    mutex_destroy(&served->lock);
-    free(served);
+    if (atomic_fetch_sub(&served->references, 1) == 1)
+        free(served);
 }
 
 static _Atomic uint64_t *writes_of(struct file_served *served, uint64_t session)
@@ -155,48 +152,68 @@ void file_served_end(struct file_served *served, const struct yolk_access_reques
         atomic_fetch_sub(writes_of(served, request->session), 1);
 }
 
-/* The lock is held. The slot that holds `value`, or FILE_SERVED_LOCKS. */
-static size_t find_lock(const struct file_served *served, uint64_t value)
+/* ---- blocks being read, changed and written back ----
+ * Of all files in one table, because two transports may serve the same file. */
+enum { LOCKS = 256 };
+
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        const struct file *file; /* NULL: free */
+        uint64_t block;
+    } held[LOCKS];
+} locks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The lock is held. The place of this one, or LOCKS. */
+static size_t find_held(const struct file *file, uint64_t block)
 {
     size_t i = 0;
-    while (i < FILE_SERVED_LOCKS && served->locked[i] != value)
+    while (i < LOCKS && (locks.held[i].file != file || locks.held[i].block != block))
         i++;
     return i;
 }
 
-static bool lock_one(struct file_served *served, uint64_t block)
+static bool lock_one(const struct file *file, uint64_t block)
 {
     if (block == UINT64_MAX)
         return true;
-    size_t place = find_lock(served, 0);
-    if (place == FILE_SERVED_LOCKS || find_lock(served, block + 1) < FILE_SERVED_LOCKS)
+    size_t place = find_held(NULL, 0);
+    if (place == LOCKS || find_held(file, block) < LOCKS)
         return false;
-    served->locked[place] = block + 1;
+    locks.held[place].file = file;
+    locks.held[place].block = block;
     return true;
 }
 
-static void unlock_one(struct file_served *served, uint64_t block)
+static void unlock_one(const struct file *file, uint64_t block)
 {
-    if (block != UINT64_MAX)
-        served->locked[find_lock(served, block + 1)] = 0;
+    if (block == UINT64_MAX)
+        return;
+    size_t place = find_held(file, block);
+    locks.held[place].file = NULL;
+    locks.held[place].block = 0;
 }
 
-bool file_served_lock_blocks(struct file_served *served, const uint64_t blocks[2])
+bool file_served_lock_blocks(const struct file_served *served, const uint64_t blocks[2])
 {
-    mutex_lock(&served->lock);
-    bool locked = lock_one(served, blocks[0]);
-    if (locked && !lock_one(served, blocks[1])) {
-        unlock_one(served, blocks[0]);
+    if (blocks[0] == UINT64_MAX && blocks[1] == UINT64_MAX)
+        return true;
+    pthread_mutex_lock(&locks.lock);
+    bool locked = lock_one(served->file, blocks[0]);
+    if (locked && !lock_one(served->file, blocks[1])) {
+        unlock_one(served->file, blocks[0]);
         locked = false;
     }
-    mutex_unlock(&served->lock);
+    pthread_mutex_unlock(&locks.lock);
     return locked;
 }
 
-void file_served_unlock_blocks(struct file_served *served, const uint64_t blocks[2])
+void file_served_unlock_blocks(const struct file_served *served, const uint64_t blocks[2])
 {
-    mutex_lock(&served->lock);
-    unlock_one(served, blocks[0]);
-    unlock_one(served, blocks[1]);
-    mutex_unlock(&served->lock);
+    if (blocks[0] == UINT64_MAX && blocks[1] == UINT64_MAX)
+        return;
+    pthread_mutex_lock(&locks.lock);
+    unlock_one(served->file, blocks[0]);
+    unlock_one(served->file, blocks[1]);
+    pthread_mutex_unlock(&locks.lock);
 }

@@ -13,7 +13,7 @@
 #include "platform/file.h"
 #include "platform/thread.h"
 
-enum { FILE_SERVED_STRIPES = 64, FILE_SERVED_LOCKS = 64 };
+enum { FILE_SERVED_STRIPES = 64 };
 
 struct file_served {
     struct base_list node;
@@ -30,8 +30,6 @@ struct file_served {
     _Atomic uint64_t references;                  /* the provider's and one a target */
     _Atomic uint64_t writes[FILE_SERVED_STRIPES]; /* under way, by session */
     _Atomic uint64_t accesses;
-    struct mutex lock;                  /* over locked */
-    uint64_t locked[FILE_SERVED_LOCKS]; /* blocks being read, changed and written back, plus 1 */
 };
 
 struct file_target {
@@ -78,7 +76,7 @@ enum yolk_status file_served_begin(struct file_served *served,
 void file_served_end(struct file_served *served, const struct yolk_access_request *request);
 
 /* Both blocks (different; UINT64_MAX: none) or neither. Held over a read, change and write back. */
-bool file_served_lock_blocks(struct file_served *served, const uint64_t blocks[2]);
-void file_served_unlock_blocks(struct file_served *served, const uint64_t blocks[2]);
+bool file_served_lock_blocks(const struct file_served *served, const uint64_t blocks[2]);
+void file_served_unlock_blocks(const struct file_served *served, const uint64_t blocks[2]);
 
 #endif

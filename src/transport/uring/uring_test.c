@@ -221,6 +221,61 @@ static void cancel_ends_what_is_queued(void **state)
     free(memory);
 }
 
+struct leaver {
+    struct kit *kit;
+    uint64_t batch;
+    uint8_t *memory;
+    enum yolk_status status;
+};
+
+static void *submit_and_leave(void *arg)
+{
+    enum { COUNT = 32 };
+    struct leaver *l = arg;
+    struct yolk_request requests[COUNT];
+    enum yolk_status verdicts[COUNT];
+    for (uint64_t i = 0; i < COUNT; i++)
+        requests[i] = (struct yolk_request){.opcode = YOLK_READ,
+                                            .local = l->memory + i * 131072,
+                                            .segment = l->kit->segment,
+                                            .offset = i * 131072 + 7,
+                                            .size = 131000};
+    l->status = yolk_engine_batch_create(l->kit->engine, COUNT, &l->batch);
+    if (l->status == YOLK_OK)
+        l->status =
+            yolk_engine_batch_submit(l->kit->engine, l->batch, requests, COUNT, verdicts, NULL);
+    return NULL;
+}
+
+/* The kernel cancels what a thread that ends has under way; nobody asked for that. */
+static void the_submitting_thread_may_end(void **state)
+{
+    (void)state;
+    struct kit k = {.ops = {transport_uring_ops()}, .ops_count = 1, .size = 4 * MIB + 7};
+    kit_open(&k);
+    uint8_t *memory = malloc(4 * MIB);
+    assert_int_equal(yolk_engine_register(k.engine, memory, 4 * MIB), YOLK_OK);
+    for (int round = 0; round < 10; round++) {
+        struct leaver leaver = {.kit = &k, .memory = memory};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, submit_and_leave, &leaver), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(leaver.status, YOLK_OK);
+        assert_int_equal(yolk_engine_batch_wait(k.engine, leaver.batch,
+                                                yolk_engine_now_ns(k.engine) + 30000000000),
+                         YOLK_OK);
+        for (uint32_t i = 0; i < 32; i++) {
+            struct yolk_task_status status;
+            assert_int_equal(yolk_engine_batch_poll(k.engine, leaver.batch, i, &status), YOLK_OK);
+            assert_int_equal(status.status, YOLK_OK);
+            assert_true(kit_is_filled(memory + i * 131072, 131000, i * 131072 + 7));
+        }
+        assert_int_equal(yolk_engine_batch_free(k.engine, leaver.batch), YOLK_OK);
+    }
+    kit_close(&k);
+    free(memory);
+}
+
 /* More batches than rings, all with something to do before any is waited for. */
 static void more_channels_than_rings(void **state)
 {
@@ -274,6 +329,7 @@ int main(void)
     const struct CMUnitTest used[] = {
         cmocka_unit_test(cancel_ends_what_is_queued),
         cmocka_unit_test(more_channels_than_rings),
+        cmocka_unit_test(the_submitting_thread_may_end),
     };
     int failed = cmocka_run_group_tests(refused, NULL, NULL);
     if (transport_uring_ops()->probe(&options, &probe) != YOLK_OK) {
