@@ -139,7 +139,7 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
     struct master_segment *segment = offering->segment;
     struct wire_offer offer = wire_offer_at(offering->msg->recs, key->index);
     bool taken;
-    /* Those of a disk come in order, so this one too comes again. */
+    /* Those of a disk come in order: this one was accepted before, or must not be. */
     bool again = master_segment_is_disk(segment) && offer.offset < segment->offered_to;
     if (offering->closed || again) {
         uint32_t handle = base_extents_find(segment->alloc, offer.offset);
@@ -148,6 +148,8 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
     } else {
         segment->offered_to = offer.offset + 1;
         taken = accept_one(core, segment, key, offer);
+    }
+    if (!offering->closed) {
         core->stats.revived += taken;
         core->stats.mirror_rejected += !taken;
     }

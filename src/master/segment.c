@@ -287,7 +287,6 @@ static void adopt(struct master_core *core, struct master_segment *segment,
     answer_unmount(core, segment, YOLK_OK); /* of a disk */
     set_state(core, segment, SEGMENT_RECOVERING);
     segment->owner = session;
-    segment->offered_to = 0;
     segment->mount_op = msg->request.op;
     segment->mount_prior = msg->generation;
     segment->mounted_at = core->now;

@@ -175,7 +175,7 @@ struct master_segment {
     enum master_segment_state state;
     enum wire_medium medium;
     uint8_t storage_id[WIRE_ID_SIZE]; /* of a disk */
-    uint64_t offered_to;              /* of a disk: below this its owner has said what is there */
+    uint64_t offered_to;              /* of a disk: below this nothing new is believed */
     struct master_tier tier;
     struct master_session *owner; /* NULL when LOST or GONE */
     uint64_t mount_op, mount_prior;

@@ -139,6 +139,11 @@ void master_tier_disk_gone(struct master_object *object);
 void master_tier_push(struct master_core *core, struct master_segment *memory);
 /* Of all tasks, or only those that wait for long. */
 void master_tier_resend(struct master_core *core, struct master_segment *memory, bool at_once);
+/* Not open any more; to be freed. */
+void master_task_close(struct master_segment *memory, struct master_task *task);
+/* Ends its references; what a PROMOTE was to fill is given back. */
+void master_task_unhold_disk(struct master_core *core, struct master_task *task);
+void master_task_unhold(struct master_core *core, struct master_task *task);
 void master_tasks_done(struct master_core *core, const struct wire_tasks_done *msg);
 void master_replica_bad(struct master_core *core, const struct wire_replica_bad *msg);
 
