@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -19,7 +20,8 @@
 #include "store/tier.h"
 #include "wire/msg.h"
 
-enum { DEPTH = 32, CLOSE_TIMEOUT_MS = 10000, MOVE_TIMEOUT_MS = 30000 };
+enum { DEPTH = 32, MOVE_TIMEOUT_MS = 30000 };
+enum { LOCK_WAIT_MS = 500, LOCK_LOOK_US = 5000 };
 #define DEPTH_BYTES (64ull << 20)
 /* With several batches under way the oldest is waited for, the others are looked at this often. */
 #define LOOK_NS (200 * NS_PER_US)
@@ -529,6 +531,35 @@ static void log_opened(const struct storage_info *info)
         log_warn("%s: %s", info->path, info->note);
 }
 
+/* 1: all files that there are are locked, and there is one. */
+static int all_locked(const struct file_system *fs, const char *path)
+{
+    char slot[STORAGE_PATH_SIZE];
+    for (unsigned i = 0; i < STORAGE_SLOTS; i++) {
+        struct file *file;
+        snprintf(slot, sizeof(slot), "%s.slot%u", path, i);
+        int status = file_open(fs, slot, FILE_READ | FILE_WRITE, &file);
+        if (status != YOLK_OK)
+            return i > 0 && status == YOLK_ERR_NOT_FOUND;
+        status = file_lock(file);
+        file_close(file);
+        if (status != YOLK_ERR_BUSY)
+            return 0;
+    }
+    return 1;
+}
+
+/* A process that was killed keeps its lock until the kernel has ended its I/O, some 20 ms. Its
+ * successor would make another file, and what lies in the old one would be of no use until somebody
+ * takes that: so it waits a moment first. */
+static void await_lock(const struct store_disk_options *options)
+{
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), LOCK_WAIT_MS);
+    while (all_locked(options->fs, options->path) && clock_real_now_ns() < deadline_ns)
+        usleep(LOCK_LOOK_US);
+    base_error_clear();
+}
+
 static int open_storage(struct store_disk *disk, const struct store_disk_options *options)
 {
     struct storage_options storage = {
@@ -536,6 +567,7 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
         .capacity_bytes = options->size_bytes,
         .random = random_real(),
     };
+    await_lock(options);
     int status = storage_open(options->fs, &storage, &disk->storage);
     if (status != YOLK_OK)
         return status;
