@@ -37,8 +37,9 @@ enum base_command {
     COMMAND_RM = 1 << 9,
     COMMAND_CONFIG = 1 << 10,
     COMMAND_BENCH = 1 << 11,
-    COMMAND_ALL = (1 << 12) - 1,
-    COMMAND_MUTANTS = 1 << 12 /* yolk-sim, a program of its own */
+    COMMAND_FSCK = 1 << 12,
+    COMMAND_ALL = (1 << 13) - 1,
+    COMMAND_MUTANTS = 1 << 13 /* yolk-sim, a program of its own */
 };
 
 enum base_setting {
@@ -112,6 +113,8 @@ enum base_setting {
     /* doctor */
     SET_PATH,        /* --path: a directory to try O_DIRECT on */
     SET_DOCTOR_JSON, /* --json */
+    /* fsck */
+    SET_FSCK_DATA, /* --data */
     SET_COUNT
 };
 

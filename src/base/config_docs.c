@@ -22,6 +22,7 @@ static const struct {
     {COMMAND_RM, "rm"},
     {COMMAND_CONFIG, "config"},
     {COMMAND_BENCH, "bench"},
+    {COMMAND_FSCK, "fsck"},
     {COMMAND_MUTANTS, "yolk-sim"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))

@@ -512,6 +512,14 @@ static const struct base_setting_info SETTINGS[SET_COUNT] = {
      .argument_only = true,
      .commands = COMMAND_DOCTOR | COMMAND_BENCH,
      .doc = "Prints one JSON object."},
+    /* fsck */
+    {.id = SET_FSCK_DATA,
+     .flag = "data",
+     .type = CONFIG_BOOL,
+     .fallback = "false",
+     .argument_only = true,
+     .commands = COMMAND_FSCK,
+     .doc = "Also reads all values and compares them with their checksums."},
 };
 
 const struct base_setting_info *base_setting_info(enum base_setting setting)

@@ -54,6 +54,7 @@ int cli_ls(int argc, char **argv);
 int cli_rm(int argc, char **argv);
 int cli_stat(int argc, char **argv);
 int cli_sim(int argc, char **argv);
+int cli_fsck(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_config(int argc, char **argv);
 

@@ -26,6 +26,7 @@ static const struct command COMMANDS[] = {
     {"replay", cli_replay, "replays a trace of requests against a store"},
     {"sim", cli_sim, "simulates a cluster under faults, by seed"},
     {"bench", cli_bench, "measures parts of it against the bare machine"},
+    {"fsck", cli_fsck, "checks an extent file of the SSD tier, and changes nothing"},
     {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
     {"config", cli_config, "prints all settings as a Markdown table"},
     {"replay-worker", cli_replay_worker, NULL},
