@@ -154,8 +154,8 @@ struct yolk_file {
     uint32_t memory_alignment; /* of direct I/O; powers of two */
     uint32_t offset_alignment; /* of offsets and sizes */
     int writable;              /* 0: every write is ACCESS */
-    int pad_writes;            /* the rest of a write's last aligned block need not be kept */
-    void *internal;            /* the library's own handle */
+    int pad_writes; /* what lies between the end of a write and the next 4 KiB need not be kept */
+    void *internal; /* the library's own handle */
 };
 
 /* Memory of this process to be served. Borrowed until unserve returned. */

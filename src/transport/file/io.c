@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 
+_Static_assert(2 * FILE_SERVED_UNIT_MAX <= FILE_IO_BOUNCE, "the head's and the tail's block");
+
 static struct {
     _Atomic uint64_t reads, writes, bytes_direct, bytes_bounced, bytes_cached, depth_max, retried,
         steps;
@@ -74,10 +76,18 @@ static bool cuts_tail(const struct file_io *io)
     return io->to % io->unit != 0;
 }
 
+/* What lies behind a write may be overwritten up to the next such boundary, no further. */
+enum { PADDING = 4096 };
+
+static bool pads(const struct file_io *io)
+{
+    return io->served->pad_writes && io->unit <= PADDING;
+}
+
 /* A block that must be read before it is written. */
 static bool keeps_tail(const struct file_io *io)
 {
-    return cuts_tail(io) && !io->served->pad_writes;
+    return cuts_tail(io) && !pads(io);
 }
 
 static void set_piece(struct file_io *io, uint64_t at)
@@ -155,7 +165,7 @@ enum yolk_status file_io_start(struct file_io *io, uint8_t *bounce)
 {
     io->bounce = bounce;
     io->request.ticket = &io->ticket;
-    assert(io->unit <= FILE_IO_BOUNCE / 2);
+    assert(io->unit <= FILE_SERVED_UNIT_MAX);
     enum yolk_status status = begin(io);
     if (status != YOLK_OK) {
         file_io_abandon(io);
@@ -202,7 +212,7 @@ static void fill_from_caller(struct file_io *io)
         if (cuts_tail(io))
             memcpy(tail_block(io), io->local + (io->to - rest - io->from), rest);
     }
-    if (io->until > io->to && io->served->pad_writes)
+    if (io->until > io->to && pads(io))
         memset(tail_block(io) + io->to % io->unit, 0, io->until - io->to);
 }
 

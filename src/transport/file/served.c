@@ -21,6 +21,12 @@ enum yolk_status file_served_make(const struct yolk_serve *serve, struct file_se
         return base_fail(YOLK_ERR_UNSUPPORTED, 0, "it serves files only");
     if (file->internal == NULL || file->descriptor < 0)
         return base_fail(YOLK_ERR_UNSUPPORTED, 0, "the file has no descriptor");
+    if (file->memory_alignment > FILE_SERVED_UNIT_MAX ||
+        file->offset_alignment > FILE_SERVED_UNIT_MAX)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "blocks of %u bytes; at most %u are handled",
+                         file->offset_alignment > file->memory_alignment ? file->offset_alignment
+                                                                         : file->memory_alignment,
+                         FILE_SERVED_UNIT_MAX);
     uint64_t end_of_file;
     int status = file_size(file->internal, &end_of_file);
     if (status != YOLK_OK)

@@ -13,7 +13,7 @@
 #include "platform/file.h"
 #include "platform/thread.h"
 
-enum { FILE_SERVED_STRIPES = 64 };
+enum { FILE_SERVED_STRIPES = 64, FILE_SERVED_UNIT_MAX = 65536 };
 
 struct file_served {
     struct base_list node;

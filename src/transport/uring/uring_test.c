@@ -247,7 +247,7 @@ static void *submit_and_leave(void *arg)
     return NULL;
 }
 
-/* The kernel cancels what a thread that ends has under way; nobody asked for that. */
+/* The kernel may cancel what a thread that ends has under way; nobody asked for that. */
 static void the_submitting_thread_may_end(void **state)
 {
     (void)state;
