@@ -147,7 +147,7 @@ struct yolk_memory {
 };
 
 /* A part of a file as a segment. Several accesses may be under way at once; those that overlap have
- * no order, and a write that is not aligned may undo another one to the same aligned block. */
+ * no order. A write changes no byte but its own, whatever the blocks it shares with others. */
 struct yolk_file {
     int descriptor;            /* its O_DIRECT flag may be taken back while it is served */
     uint64_t offset;           /* of the segment's first byte in the file */
