@@ -2,10 +2,9 @@
 #include "cli/replay_model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Every reference of the trace is first turned into a dense index; then the cache is arrays only.
- */
+#include "cli/policy_models.h"
+
 enum { NONE = UINT32_MAX };
 
 struct lru {
@@ -57,42 +56,17 @@ static void insert_block(struct lru *lru, uint32_t block)
     push_newest(lru, block);
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-static uint32_t index_of(const uint64_t *sorted, size_t count, uint64_t id)
-{
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (sorted[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return (uint32_t)low;
-}
-
-static uint64_t run_model(struct lru *lru, const struct trace *trace, const uint64_t *sorted,
-                          size_t unique)
+static uint64_t run_model(struct lru *lru, const struct policy_trace *dense)
 {
     uint64_t hits = 0;
-    for (size_t request = 0; request < trace->count; request++) {
-        const uint64_t *ids = trace_ids(trace, request);
-        size_t count = trace->requests[request].count, prefix = 0;
-        while (prefix < count) {
-            uint32_t block = index_of(sorted, unique, ids[prefix]);
-            if (!lru->present[block])
-                break;
-            insert_block(lru, block);
-            prefix++;
-        }
+    for (size_t request = 0; request < dense->trace->count; request++) {
+        const uint32_t *blocks = policy_trace_blocks(dense, request);
+        size_t count = dense->trace->requests[request].count, prefix = 0;
+        while (prefix < count && lru->present[blocks[prefix]])
+            insert_block(lru, blocks[prefix++]);
         hits += prefix;
         for (size_t i = prefix; i < count; i++)
-            insert_block(lru, index_of(sorted, unique, ids[i]));
+            insert_block(lru, blocks[i]);
     }
     return hits;
 }
@@ -100,32 +74,21 @@ static uint64_t run_model(struct lru *lru, const struct trace *trace, const uint
 int replay_model_lru(const struct trace *trace, size_t capacity_blocks, uint64_t *hits)
 {
     *hits = 0;
-    if (trace->id_count == 0)
-        return 0;
-    if (trace->id_count >= NONE)
+    struct policy_trace dense;
+    if (policy_trace_make(&dense, trace))
         return -1;
-    uint64_t *sorted = malloc(trace->id_count * sizeof *sorted);
-    if (!sorted)
-        return -1;
-    memcpy(sorted, trace->ids, trace->id_count * sizeof *sorted);
-    qsort(sorted, trace->id_count, sizeof *sorted, compare_ids);
-    size_t unique = 1;
-    for (size_t i = 1; i < trace->id_count; i++)
-        if (sorted[i] != sorted[unique - 1])
-            sorted[unique++] = sorted[i];
-
     struct lru lru = {.oldest = NONE, .newest = NONE, .capacity = capacity_blocks};
-    lru.older = malloc(unique * sizeof *lru.older);
-    lru.newer = malloc(unique * sizeof *lru.newer);
-    lru.present = calloc(unique, 1);
+    lru.older = malloc((dense.unique + 1) * sizeof *lru.older);
+    lru.newer = malloc((dense.unique + 1) * sizeof *lru.newer);
+    lru.present = calloc(dense.unique + 1, 1);
     int result = -1;
     if (lru.older && lru.newer && lru.present) {
-        *hits = run_model(&lru, trace, sorted, unique);
+        *hits = run_model(&lru, &dense);
         result = 0;
     }
     free(lru.older);
     free(lru.newer);
     free(lru.present);
-    free(sorted);
+    policy_trace_free(&dense);
     return result;
 }

@@ -37,14 +37,14 @@ enum {
     AGES = 65, /* two an octave of 32 bits, and none */
     WAYS = 8,
     GHOSTS = 1 << 20, /* keys that are not stored: 8 MiB */
-    PANEL = 1 << 14,
-    PANEL_SPAN = 8, /* the panel is to watch that many times the objects there are */
+    PANEL = 1 << 15,  /* keys that are watched: 256 KiB */
+    PANEL_SPAN = 8,   /* the panel is to watch that many times the objects there are */
     LEARN_KEYS_MIN = 1024,
     USES_MAX = 3,
 };
 
 /* A class's counts weigh as much as this many keys that behave as all classes together. */
-static const double PRIOR_KEYS = 100;
+static const double PRIOR_KEYS = 50;
 static const double FORGET = 0.97; /* each time that is learned */
 
 enum phase { PHASE_NONE, PHASE_EXIST, PHASE_GET, PHASE_PUT };
