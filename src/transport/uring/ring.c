@@ -61,6 +61,16 @@ enum yolk_status ring_create(uint32_t depth, struct ring **out)
     return YOLK_OK;
 }
 
+bool ring_reads_and_writes(struct ring *ring)
+{
+    struct io_uring_probe *known = io_uring_get_probe_ring(&ring->uring);
+    bool both = known != NULL && io_uring_opcode_supported(known, IORING_OP_READ) &&
+                io_uring_opcode_supported(known, IORING_OP_WRITE);
+    if (known != NULL)
+        io_uring_free_probe(known);
+    return both;
+}
+
 void ring_destroy(struct ring *ring)
 {
     io_uring_queue_exit(&ring->uring);

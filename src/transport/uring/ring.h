@@ -55,6 +55,8 @@ struct ring {
  * less. */
 YOLK_MUST_USE enum yolk_status ring_create(uint32_t depth, struct ring **out);
 void ring_destroy(struct ring *ring);
+/* False before Linux 5.6, whose rings do less. */
+bool ring_reads_and_writes(struct ring *ring);
 
 /* The lock is held in all below. */
 void ring_user_init(struct ring_user *user);

@@ -48,9 +48,12 @@ static enum yolk_status uring_probe(const struct yolk_transport_options *options
     struct ring *ring;
     enum yolk_status status = ring_create(8, &ring);
     if (status == YOLK_OK) {
+        if (!ring_reads_and_writes(ring))
+            status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "this kernel's rings are too simple");
         ring_destroy(ring);
-        return YOLK_OK;
     }
+    if (status == YOLK_OK)
+        return YOLK_OK;
     (void)snprintf(out->reason, sizeof(out->reason), "%s", yolk_last_error());
     return status;
 }
