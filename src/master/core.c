@@ -35,7 +35,7 @@ void master_config_default(struct master_config *config)
         .max_keys = MAX_BATCH_KEYS,
         .max_jobs = 16,
         .max_objects = 1ull << 32,
-        .policy = &master_policy_lru,
+        .policy = &master_policy_prefix,
         .step = 256,
         .fact_batch = 512,
         .fact_window = 8,

@@ -54,7 +54,7 @@ struct master_config {
     uint32_t max_keys; /* keys in one message */
     uint32_t max_jobs; /* remove_all and unmount running at a time */
     uint64_t max_objects;
-    const struct master_policy *policy; /* policy.h; NULL: least recently used first */
+    const struct master_policy *policy; /* policy.h; NULL: master_policy_prefix */
     uint32_t step;                      /* objects one turn of background work may touch */
     uint32_t fact_batch;                /* records in one FACTS push */
     uint32_t fact_window;               /* FACTS pushes without an answer, a segment */

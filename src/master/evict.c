@@ -59,11 +59,12 @@ static void drop(struct master_core *core, struct master_extent *extent)
     master_object_drop(core, object, GHOST_EVICTED);
 }
 
-/* The first that is on a disk, as far as it still is. */
+/* The first that need not be copied, as far as that is still so. */
 static struct master_extent *next_clean(struct master_segment *segment)
 {
     struct master_extent *extent;
-    while ((extent = first_of(&segment->tier.clean)) != NULL && !master_extent_spare(extent))
+    while ((extent = first_of(&segment->tier.clean)) != NULL && !master_extent_spare(extent) &&
+           !extent->object->memory_only)
         master_extent_named(extent, IN_DIRTY, false);
     return extent;
 }

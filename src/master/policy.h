@@ -77,4 +77,7 @@ extern const struct master_policy master_policy_lru;
 /* What is worth least first, by what requests show of their keys. */
 extern const struct master_policy master_policy_prefix;
 
+/* NULL: there is none of that name. */
+const struct master_policy *master_policy_find(const char *name);
+
 #endif

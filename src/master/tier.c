@@ -245,9 +245,9 @@ void master_tier_ahead(struct master_core *core, struct master_segment *memory, 
     uint64_t low = (uint64_t)((double)memory->size * core->config.offload_watermark_ratio);
     while (budget-- > 0 && low + tier->clean_bytes + tier->offloads.bytes < used) {
         struct master_extent *extent = master_evict_next(core, memory);
-        if (extent == NULL || extent->list == IN_PROBED || extent->object->memory_only)
+        if (extent == NULL || extent->list == IN_PROBED)
             return;
-        if (master_extent_spare(extent))
+        if (master_extent_spare(extent) || extent->object->memory_only)
             master_extent_named(extent, IN_CLEAN, false);
         else if (!has_credit(memory, WIRE_TASK_OFFLOAD, extent->object->size) ||
                  master_tier_offload(core, extent) != OFFLOAD_BEGUN)

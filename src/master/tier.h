@@ -13,12 +13,12 @@
  *                                  memory                                  gone
  *
  * Going from memory. The policy names what goes next. What it has named stands in one of two lists
- * of the segment: `clean`, it is on a disk too, or `dirty`, it is not (any more). Eviction takes a
- * clean one, and drops it at once; without one it asks the owner to copy the next to the disk and
- * takes nothing: the put is answered NO_SPACE, and the client asks again. From a low watermark on
- * this is done ahead: what is in use above the watermark is to stand clean. Without a mate, or
- * when no copy was made for offload_wait_ms although one was wanted, what is named is dropped as if
- * there were no disk, and counted.
+ * of the segment: `clean`, it is on a disk too (or its disk cannot take it), or `dirty`, it is not
+ * (any more). Eviction takes a clean one, and drops it at once; without one it asks the owner to
+ * copy the next to the disk and takes nothing: the put is answered NO_SPACE, and the client asks
+ * again. From a low watermark on this is done ahead: what is in use above the watermark is to stand
+ * clean. Without a mate, or when no copy was made for offload_wait_ms although one was wanted, what
+ * is named is dropped as if there were no disk, and counted.
  *
  * Tasks. An OFFLOAD holds a reference to the memory extent, as a reader would; a PROMOTE holds one
  * to the disk extent and one to the memory extent it is to fill, which is OPEN and of no object.

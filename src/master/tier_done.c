@@ -117,7 +117,7 @@ static void failed_offload(struct master_core *core, struct master_segment *memo
     }
     if (task->memory->object != NULL && !fits)
         task->memory->object->memory_only = true;
-    end_offload(core, task, IN_DIRTY);
+    end_offload(core, task, fits ? IN_DIRTY : IN_CLEAN);
 }
 
 /* False: it stays open. */

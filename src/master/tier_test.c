@@ -431,6 +431,475 @@ static void a_disk_is_remembered_after_its_owner_closed(void **state)
     assert_false(exists(1));
 }
 
+/* Puts a key that has to wait for space, answering nothing, for so long; its last status. */
+static int put_within(int n, uint64_t ms)
+{
+    int status = put(n, VALUE);
+    for (; status == YOLK_ERR_NO_SPACE && ms >= 100; ms -= 100) {
+        kit_pass(&kit, 100, owner, reader);
+        pump();
+        status = put(n, VALUE);
+    }
+    return status;
+}
+
+/* Memory is full of 16 keys and nothing is on the disk; two copies were asked for. */
+static void fill_unanswered(void)
+{
+    fill(0, 16);
+    kit_tick(&kit, 0);
+    pump();
+    assert_int_equal(task_count, 2); /* an eighth of the memory at a time */
+    assert_int_equal(kit_stats(&kit).tasks, 2);
+}
+
+static void a_disk_that_does_not_answer_is_waited_for_so_long(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    struct task first = next_task(), second = next_task();
+    assert_int_equal(put_within(16, 1800), YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_stats(&kit).evictions, 0);
+    assert_int_equal(put_within(16, 400), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).offload_skipped, kit_stats(&kit).evictions);
+    assert_true(kit_stats(&kit).evictions > 0);
+    assert_true(exists(0)); /* what is being copied stays */
+    assert_true(exists(1));
+    assert_false(exists(2));
+    assert_int_equal(put_within(17, 100), YOLK_OK); /* and is not waited for again */
+    uint64_t skipped = kit_stats(&kit).offload_skipped;
+    task_count = 0;
+    copied(first, 0); /* until it answers */
+    copied(second, VALUE);
+    assert_int_equal(put_within(18, 1800), YOLK_ERR_NO_SPACE);
+    copied(next_task(), 2 * VALUE);
+    assert_int_equal(put_within(18, 100), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).offload_skipped, skipped);
+    assert_int_equal(kit_stats(&kit).memory_evictions, 1);
+}
+
+static void a_failing_disk_is_tried_again_after_a_pause(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    struct task first = next_task(), second = next_task();
+    answer(first.rec.id, YOLK_ERR_IO, 0, 0, 0);
+    answer(second.rec.id, YOLK_ERR_IO, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).offloads_failed, 2);
+    assert_int_equal(kit_stats(&kit).tasks, 0);
+    assert_true(no_task());
+    assert_int_equal(put(16, VALUE), YOLK_ERR_NO_SPACE); /* nothing is dropped yet */
+    assert_true(no_task());
+    kit_pass(&kit, 300, owner, reader);
+    struct task again = next_task();
+    assert_true(again.rec.id > second.rec.id);
+    assert_true(strcmp(again.key, "k0") == 0 || strcmp(again.key, "k1") == 0);
+    copied(again, 0);
+    assert_int_equal(kit_stats(&kit).evictions, 0);
+    assert_int_equal(put_within(16, 100), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).evictions, 0);
+}
+
+static void a_disk_that_keeps_failing_costs_memory_nothing(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    uint32_t done = 0;
+    for (int n = 16; n < 60; n++) {
+        int status = put(n, VALUE);
+        for (int i = 0; i < 40 && status == YOLK_ERR_NO_SPACE; i++) {
+            while (!no_task()) {
+                answer(next_task().rec.id, YOLK_ERR_IO, 0, 0, 0);
+                done++;
+            }
+            kit_pass(&kit, 100, owner, reader);
+            status = put(n, VALUE);
+        }
+        assert_int_equal(status, YOLK_OK);
+    }
+    assert_true(done > 2 && done < 40);
+    assert_int_equal(kit_stats(&kit).evictions, kit_stats(&kit).offload_skipped);
+}
+
+static void a_full_disk_makes_room_and_is_asked_again(void **state)
+{
+    (void)state;
+    fill_all();
+    uint64_t on_disk = kit_stats(&kit).offloads_done;
+    assert_int_equal(kit_stats(&kit).disk_extents, on_disk);
+    for (int n = 16; task_count == 0; n++) { /* until what is clean is used up */
+        (void)put(n, VALUE);
+        pump();
+    }
+    struct task task = next_task();
+    acks_disk = false;
+    answer(task.rec.id, YOLK_ERR_NO_SPACE, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).offloads_no_space, 1);
+    assert_true(kit_stats(&kit).disk_evictions >= 2);
+    assert_int_equal(freed_count, kit_stats(&kit).disk_evictions);
+    assert_int_equal(freed[0], 0); /* k0 lay there, longest unused */
+    assert_false(exists(0));
+    assert_true(exists(4));
+    uint32_t others = task_count;
+    assert_int_equal(put(60, VALUE), YOLK_ERR_NO_SPACE);
+    assert_int_equal(task_count, others); /* not before some is free */
+    struct wire_facts_ack ack = {disk, disk_seq};
+    kit_raw(&kit, 1, WIRE_FACTS_ACK, 0, &ack);
+    pump();
+    assert_true(task_count > others);
+    assert_string_equal(tasks[others].key, task.key);
+    assert_int_equal(kit_stats(&kit).disk_limbo_bytes, 0);
+}
+
+static void what_an_empty_disk_cannot_take_stays_in_memory_only(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    struct task first = next_task(), second = next_task();
+    answer(first.rec.id, YOLK_ERR_NO_SPACE, 0, 0, 0);
+    answer(second.rec.id, YOLK_ERR_TOO_LARGE, 0, 0, 0);
+    struct task third = next_task();
+    assert_string_equal(third.key, "k2"); /* nothing has to pause */
+    assert_int_equal(put_within(16, 100), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).offload_skipped, 1);
+    assert_int_equal(exists(0) + exists(1), 1);
+}
+
+static void an_answer_that_overtook_an_acknowledgement_counts_later(void **state)
+{
+    (void)state;
+    acks_disk = false;
+    fill(0, 13);
+    kit_tick(&kit, 0);
+    copied(next_task(), 0);
+    struct task second = next_task();
+    assert_int_equal(kit_force_remove(&kit, 2, reader, "k0"), YOLK_OK);
+    pump();
+    assert_int_equal(freed[0], 0);
+    copied(second, 0); /* where k0 lay */
+    assert_int_equal(kit_stats(&kit).tasks, 1);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, 0);
+    struct wire_facts_ack ack = {disk, disk_seq};
+    kit_raw(&kit, 1, WIRE_FACTS_ACK, 0, &ack);
+    kit_pass(&kit, 1500, owner, reader);
+    struct task again = next_task();
+    assert_int_equal(again.rec.id, second.rec.id);
+    copied(again, 0);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, VALUE);
+    assert_int_equal(kit_stats(&kit).tasks, 0);
+    assert_int_equal(freed_count, 1);
+}
+
+static void an_answer_counts_once_and_only_if_it_can_be_true(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    fill_unanswered();
+    struct task first = next_task(), second = next_task();
+    answer(first.rec.id + 100, YOLK_OK, 0, VALUE, 1);
+    copied(first, 0);
+    copied(first, VALUE);
+    answer(first.rec.id, YOLK_ERR_IO, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).offloads_done, 1);
+    assert_int_equal(kit_stats(&kit).offloads_failed, 0);
+    assert_int_equal(get(0, at), 2);
+    assert_int_equal(at[1].offset, 0);
+    end_gets();
+    struct {
+        uint64_t offset, size;
+    } wrong[] = {
+        {0, VALUE},
+        {VALUE + 64, VALUE},
+        {VALUE, 2 * VALUE},
+        {VALUE, 64},
+        {DISK, VALUE},
+        {DISK - VALUE, 2 * VALUE},
+        {UINT64_MAX - VALUE + 1, VALUE},
+        {VALUE, 0},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        answer(second.rec.id, YOLK_OK, wrong[i].offset, wrong[i].size, 9);
+        assert_int_equal(kit_stats(&kit).disk_conflicts, i + 1);
+        assert_int_equal(kit_stats(&kit).disk_extents, 1);
+        task_count = 0;
+        kit_pass(&kit, 6000, owner, reader); /* it is a failure like others */
+        pump();
+        assert_true(task_count > 0);
+        second = tasks[task_count - 1];
+    }
+}
+
+static void an_unanswered_task_is_said_again(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    struct task first = next_task();
+    task_count = 0;
+    kit_pass(&kit, 900, owner, reader);
+    assert_true(no_task());
+    kit_pass(&kit, 200, owner, reader);
+    struct task again = next_task();
+    assert_int_equal(again.rec.id, first.rec.id);
+    assert_int_equal(again.rec.offset, first.rec.offset);
+    assert_string_equal(again.key, first.key);
+    task_count = 0;
+    /* The owner comes by another connection: at once. */
+    struct wire_plain_request beat = {.request = {.session = owner}};
+    struct wire_status_reply reply;
+    kit_call(&kit, 9, WIRE_HEARTBEAT, &beat, &reply);
+    again = next_task();
+    assert_int_equal(again.rec.id, first.rec.id);
+    copied(again, 0); /* by the old one: nobody's word */
+    assert_int_equal(kit_stats(&kit).offloads_done, 0);
+}
+
+static void what_is_being_copied_is_not_leased(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "k0"), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).limbo_bytes, VALUE); /* the owner still reads it */
+    answer(tasks[0].rec.id, YOLK_ERR_IO, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 0);
+}
+
+/* The disk goes and the memory stays: its owner may go on with what it has begun. */
+static void memory_is_not_reused_under_a_task_whose_disk_went(void **state)
+{
+    (void)state;
+    fill_unanswered();
+    struct wire_segment_unmount unmount = {.request = {.session = owner}, .segment = disk};
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, ++kit.request_id, &unmount);
+    assert_int_equal(kit_stats(&kit).tasks, 0);
+    for (int n = 0; n < 16; n++)
+        (void)kit_force_remove(&kit, 2, reader, name_of(n));
+    pump();
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 2 * VALUE);
+    copied(tasks[0], 0);
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 2 * VALUE);
+    assert_int_equal(kit_stats(&kit).disk_extents, 0);
+    struct wire_segment_mount msg = {.request = {.session = owner, .op = 77},
+                                     .name = wire_view_text("s"),
+                                     .size = MEMORY,
+                                     .generation = memory};
+    memcpy(msg.prior_master, master_core_instance(kit.core), WIRE_ID_SIZE);
+    struct wire_segment_mount_reply reply;
+    kit_call(&kit, 1, WIRE_SEGMENT_MOUNT, &msg, &reply);
+    assert_int_equal(reply.status, YOLK_OK);
+    kit_tick(&kit, 0);
+    pump();
+    assert_int_equal(kit_stats(&kit).limbo_bytes, 0);
+}
+
+/* k0 is on the disk only, and memory has room. */
+static void only_on_disk(void)
+{
+    fill_all();
+    for (int n = 16; kit_stats(&kit).memory_evictions == 0; n++)
+        (void)put(n, VALUE);
+    for (int n = 5; n < 12; n++)
+        assert_int_equal(kit_force_remove(&kit, 2, reader, name_of(n)), YOLK_OK);
+    pump();
+    while (!no_task())
+        answer(next_task().rec.id, YOLK_ERR_CANCELED, 0, 0, 0);
+}
+
+static void a_hot_key_comes_back_to_memory(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    only_on_disk();
+    assert_int_equal(get(0, at), 1);
+    assert_int_equal(at[0].medium, WIRE_MEDIUM_LOCAL_DISK);
+    assert_true(no_task());
+    kit_pass(&kit, 3000, owner, reader);
+    assert_int_equal(get(0, at), 1);
+    struct task task = next_task();
+    assert_int_equal(task.rec.kind, WIRE_TASK_PROMOTE);
+    assert_string_equal(task.key, "k0");
+    assert_int_equal(task.rec.disk_offset, at[0].offset);
+    assert_int_equal(task.rec.checksum, at[0].checksum);
+    assert_int_equal(task.rec.size, VALUE);
+    assert_int_equal(get(0, at), 1); /* and only once at a time */
+    assert_true(no_task());
+    end_gets();
+    uint64_t open = kit_stats(&kit).open_bytes;
+    assert_int_equal(open, VALUE);
+    answer(task.rec.id, YOLK_OK, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).promotes_done, 1);
+    assert_int_equal(kit_stats(&kit).open_bytes, 0);
+    assert_int_equal(get(0, at), 2);
+    assert_int_equal(at[0].medium, WIRE_MEDIUM_MEMORY);
+    assert_int_equal(at[0].offset, task.rec.offset);
+    end_gets();
+}
+
+static struct task promote_k0(void)
+{
+    struct wire_replica at[4];
+    only_on_disk();
+    assert_int_equal(get(0, at), 1);
+    assert_int_equal(get(0, at), 1);
+    struct task task = next_task();
+    assert_int_equal(task.rec.kind, WIRE_TASK_PROMOTE);
+    end_gets();
+    return task;
+}
+
+static void a_failed_promotion_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct task task = promote_k0();
+    answer(task.rec.id, YOLK_ERR_IO, 0, 0, 0);
+    assert_int_equal(kit_stats(&kit).open_bytes, 0);
+    assert_int_equal(kit_stats(&kit).promotes_failed, 1);
+    assert_true(exists(0));
+}
+
+static void a_promotion_that_finds_wrong_bytes_drops_them(void **state)
+{
+    (void)state;
+    struct task task = promote_k0();
+    uint64_t live = kit_stats(&kit).disk_live_bytes;
+    answer(task.rec.id, YOLK_ERR_CORRUPT, 0, 0, 0);
+    assert_false(exists(0));
+    assert_int_equal(kit_stats(&kit).replica_bad, 1);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, live - VALUE);
+    assert_int_equal(freed[freed_count - 1], task.rec.disk_offset);
+    assert_int_equal(kit_stats(&kit).open_bytes, 0);
+}
+
+static void a_key_removed_while_it_is_promoted_stays_removed(void **state)
+{
+    (void)state;
+    struct task task = promote_k0();
+    assert_int_equal(kit_force_remove(&kit, 2, reader, "k0"), YOLK_OK);
+    pump();
+    uint32_t told = freed_count;
+    answer(task.rec.id, YOLK_OK, 0, 0, 0);
+    assert_int_equal(freed_count, told + 1); /* only now: it was being read */
+    assert_false(exists(0));
+    assert_int_equal(kit_stats(&kit).open_bytes, 0);
+}
+
+static int replica_bad(const char *key, struct wire_replica at)
+{
+    struct base_buf keys, recs;
+    (void)kit_keys(&keys, key);
+    base_buf_init(&recs, 4096);
+    assert_int_equal(wire_replica_append(&recs, &at), YOLK_OK);
+    struct wire_replica_bad msg = {.request = {.session = reader},
+                                   .keys = wire_view_buf(&keys),
+                                   .replicas = wire_view_buf(&recs)};
+    struct wire_results_reply reply;
+    kit_call(&kit, 2, WIRE_REPLICA_BAD, &msg, &reply);
+    assert_int_equal(reply.status, YOLK_OK);
+    base_buf_free(&keys);
+    base_buf_free(&recs);
+    pump();
+    return wire_i32s_at(reply.results, 0);
+}
+
+static void wrong_bytes_cost_that_replica_only(void **state)
+{
+    (void)state;
+    struct wire_replica at[4], other;
+    fill_all();
+    assert_int_equal(get(0, at), 2);
+    end_gets();
+    other = at[1];
+    other.offset += VALUE;
+    assert_int_equal(replica_bad("k0", other), YOLK_ERR_NOT_FOUND);
+    other = at[1];
+    other.segment++;
+    assert_int_equal(replica_bad("k0", other), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(replica_bad("k0", at[0]), YOLK_ERR_NOT_FOUND); /* of memory nobody says so */
+    assert_int_equal(replica_bad("none", at[1]), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_stats(&kit).replica_bad, 0);
+    assert_int_equal(replica_bad("k0", at[1]), YOLK_OK);
+    assert_int_equal(replica_bad("k0", at[1]), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(freed[0], at[1].offset);
+    assert_int_equal(get(0, at), 1);
+    end_gets();
+}
+
+static void wrong_bytes_of_the_last_replica_cost_the_key(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    only_on_disk();
+    assert_int_equal(get(0, at), 1);
+    end_gets();
+    assert_int_equal(replica_bad("k0", at[0]), YOLK_OK);
+    assert_false(exists(0));
+    assert_int_equal(put(0, VALUE), YOLK_OK); /* it can be stored again */
+    assert_int_equal(kit_stats(&kit).replica_bad, 1);
+}
+
+static void eviction_of_the_disk_leaves_memory_alone(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    fill_all();
+    uint64_t count = kit_stats(&kit).offloads_done;
+    assert_int_equal(get(1, at), 2); /* is being read */
+    /* A value in memory is copied again and again, as far as the owner says there is room. */
+    acks_disk = true;
+    for (int n = 16; kit_stats(&kit).disk_evictions == 0; n++) {
+        (void)put(n, VALUE);
+        while (!no_task()) {
+            struct task task = next_task();
+            if (task.rec.kind != WIRE_TASK_OFFLOAD)
+                continue;
+            copied(task, count++ * VALUE);
+        }
+        kit_tick(&kit, 0);
+        assert_true(count <= DISK / VALUE);
+    }
+    struct master_stats stats = kit_stats(&kit);
+    assert_true(stats.disk_live_bytes <= DISK * 95 / 100);
+    assert_true(stats.disk_live_bytes >= DISK * 85 / 100);
+    assert_true(exists(1)); /* guarded */
+    assert_false(exists(0));
+    assert_int_equal(stats.offload_skipped, 0);
+    end_gets();
+}
+
+/* All restart; memory and disk are offered, each with its own. */
+static void both_mirrors_meet_after_a_restart_of_the_master(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    fill_all();
+    master_core_destroy(kit.core);
+    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    owner = kit_open(&kit, 1, 1);
+    reader = kit_open(&kit, 2, 1);
+    struct wire_segment_mount msg = {.request = {.session = owner},
+                                     .name = wire_view_text("s"),
+                                     .size = MEMORY,
+                                     .generation = memory,
+                                     .mirror_count = 2};
+    struct wire_segment_mount_reply reply;
+    kit_call(&kit, 1, WIRE_SEGMENT_MOUNT, &msg, &reply);
+    memory = reply.segment;
+    disk = mount_disk(1, owner, 1, DISK, 3);
+    disk_seq = 0;
+    pump();
+    assert_true(offer(1, owner, memory, "k0", (struct wire_offer){0, VALUE, 0}, 0));
+    assert_true(offer(1, owner, disk, "k0", (struct wire_offer){0, VALUE, 7}, 0));
+    assert_true(offer(1, owner, disk, "k1", (struct wire_offer){VALUE, VALUE, 8}, 0));
+    assert_false(offer(1, owner, disk, "k0", (struct wire_offer){2 * VALUE, VALUE, 7}, 0));
+    assert_false(offer(1, owner, disk, "k1", (struct wire_offer){3 * VALUE, 100, 7}, 1));
+    assert_true(offer(1, owner, memory, "k1", (struct wire_offer){VALUE, VALUE, 0}, 1));
+    assert_int_equal(get(0, at), 2);
+    assert_int_equal(at[0].segment, memory);
+    assert_int_equal(at[1].segment, disk);
+    assert_int_equal(at[1].checksum, 7);
+    assert_int_equal(get(1, at), 2);
+    end_gets();
+}
+
 static int start_forgetful(void **state)
 {
     struct master_config config = {.disk_lost_keep_ms = 2000};
@@ -448,6 +917,24 @@ int main(void)
         KIT_TEST(a_disk_comes_back_with_another_owner),
         KIT_TEST(an_offer_that_comes_again_revives_nothing),
         KIT_TEST(a_disk_is_remembered_after_its_owner_closed),
+        KIT_TEST(a_disk_that_does_not_answer_is_waited_for_so_long),
+        KIT_TEST(a_failing_disk_is_tried_again_after_a_pause),
+        KIT_TEST(a_disk_that_keeps_failing_costs_memory_nothing),
+        KIT_TEST(a_full_disk_makes_room_and_is_asked_again),
+        KIT_TEST(what_an_empty_disk_cannot_take_stays_in_memory_only),
+        KIT_TEST(an_answer_that_overtook_an_acknowledgement_counts_later),
+        KIT_TEST(an_answer_counts_once_and_only_if_it_can_be_true),
+        KIT_TEST(an_unanswered_task_is_said_again),
+        KIT_TEST(what_is_being_copied_is_not_leased),
+        KIT_TEST(memory_is_not_reused_under_a_task_whose_disk_went),
+        KIT_TEST(a_hot_key_comes_back_to_memory),
+        KIT_TEST(a_failed_promotion_leaves_nothing_behind),
+        KIT_TEST(a_promotion_that_finds_wrong_bytes_drops_them),
+        KIT_TEST(a_key_removed_while_it_is_promoted_stays_removed),
+        KIT_TEST(wrong_bytes_cost_that_replica_only),
+        KIT_TEST(wrong_bytes_of_the_last_replica_cost_the_key),
+        KIT_TEST(eviction_of_the_disk_leaves_memory_alone),
+        KIT_TEST(both_mirrors_meet_after_a_restart_of_the_master),
         cmocka_unit_test_setup_teardown(a_disk_that_was_forgotten_is_not_believed, start_forgetful,
                                         kit_stop),
     };
