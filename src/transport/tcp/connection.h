@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The provider side of one tcp endpoint, inside. provider.c has the threads and the interface,
+ * connection.c what one connection does. */
+#ifndef TRANSPORT_TCP_CONNECTION_H
+#define TRANSPORT_TCP_CONNECTION_H
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "platform/thread.h"
+#include "transport/tcp/disk.h"
+#include "transport/tcp/frames.h"
+#include "transport/tcp/internal.h"
+
+enum {
+    TCP_SERVED_MAX = 64,
+    TCP_WORKERS_MAX = 64,
+    TCP_INPUT_SIZE = 4096, /* frames are collected here; payloads go straight to their place */
+    TCP_DISCARD_SIZE = 65536,
+};
+
+struct tcp_served {
+    uint8_t *memory;
+    struct file_served *file; /* instead of memory; else NULL */
+    uint64_t size;
+    uint64_t segment;
+    struct yolk_access access;
+    uint32_t users; /* connections whose `served` this is */
+};
+
+enum tcp_step {
+    TCP_STEP_HELLO,
+    TCP_STEP_FRAME,
+    TCP_STEP_PAYLOAD,
+    TCP_STEP_DISK,
+    TCP_STEP_REPLY,
+    TCP_STEP_CLOSE
+};
+
+struct tcp_connection {
+    struct base_list node;
+    struct tcp_worker *worker;
+    int fd;
+    enum tcp_step step;
+    bool want_output; /* what epoll is told */
+    bool authenticated;
+    uint64_t deadline_ns;
+    uint64_t session;
+    uint64_t id; /* of ATTACH; 0: none */
+    struct wire_hello_machine hello;
+    struct base_buf hello_out;
+    /* the frame in work */
+    struct tcp_served *served;
+    bool writing;
+    struct tcp_frame frame;
+    int32_t status;
+    struct tcp_disk_job job; /* its node is in the worker's list of the finished, guarded with it */
+    uint8_t *payload;
+    uint64_t payload_left;
+    uint8_t reply[TCP_REPLY_SIZE];
+    size_t reply_sent;
+    size_t in_size, in_used;
+    uint8_t in[TCP_INPUT_SIZE];
+};
+
+struct tcp_worker {
+    struct tcp_provider *provider;
+    struct thread thread;
+    int epoll;
+    int wake;                  /* eventfd: some of the finished are there */
+    struct base_list finished; /* jobs; guarded by the provider's mutex */
+    struct base_list connections;
+    uint8_t *discard;
+};
+
+struct tcp_provider {
+    struct tcp_settings settings;
+    struct mutex mutex;
+    struct condition quiet; /* a `users` or a connection count went down */
+    bool stopped;
+    bool running;
+    int listener;
+    int wake; /* eventfd, readable for ever once stopping */
+    uint16_t port;
+    struct tcp_disk *disk; /* from the first file served until the workers ended */
+    struct thread accepter;
+    uint32_t worker_count;
+    uint32_t connection_count;
+    struct tcp_served *served[TCP_SERVED_MAX];
+    uint64_t logged_ns;
+    uint32_t unlogged;
+    struct tcp_worker workers[TCP_WORKERS_MAX];
+};
+
+/* Holds the mutex. A stranger must not be able to fill the log. */
+void tcp_provider_log_refusal(struct tcp_provider *p, const char *text);
+
+/* For the connection's own worker. */
+void tcp_connection_refuse(struct tcp_provider *p, struct tcp_connection *c, const char *text);
+/* Not while the disk is at work for it. */
+void tcp_connection_close(struct tcp_provider *p, struct tcp_connection *c);
+void tcp_connection_deadline(struct tcp_connection *c, uint64_t after_ns);
+/* Goes on until the socket has nothing more to give or take. */
+void tcp_connection_run(struct tcp_worker *w, struct tcp_connection *c);
+/* Its job is done: begins the reply. */
+void tcp_connection_disk_over(struct tcp_provider *p, struct tcp_connection *c);
+
+#endif
