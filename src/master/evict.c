@@ -60,11 +60,11 @@ static void drop(struct master_core *core, struct master_extent *extent)
 }
 
 /* The first that need not be copied, as far as that is still so. */
-static struct master_extent *next_clean(struct master_segment *segment)
+static struct master_extent *next_clean(struct master_core *core, struct master_segment *segment)
 {
     struct master_extent *extent;
     while ((extent = first_of(&segment->tier.clean)) != NULL && !master_extent_spare(extent) &&
-           !extent->object->memory_only)
+           !master_tier_refuses(core, extent))
         master_extent_named(extent, IN_DIRTY, false);
     return extent;
 }
@@ -73,7 +73,7 @@ static struct master_extent *next_clean(struct master_segment *segment)
 static bool evict_one(struct master_core *core, struct master_segment *segment, uint64_t *done)
 {
     bool tiered = segment->tier.mate != NULL && !master_segment_is_disk(segment);
-    struct master_extent *extent = next_clean(segment);
+    struct master_extent *extent = next_clean(core, segment);
     if (extent == NULL)
         extent = master_evict_next(core, segment);
     if (extent == NULL)

@@ -206,29 +206,50 @@ static bool may_offload(const struct master_core *core, const struct master_segm
     return is_ready(memory) && core->now >= memory->tier.pause_until;
 }
 
-enum master_offload master_tier_offload(struct master_core *core, struct master_extent *extent)
+/* NULL: it is to be copied. Else the counter of those that are not. */
+static uint64_t *refusal(struct master_core *core, const struct master_extent *extent)
+{
+    const struct master_object *object = extent->object;
+    struct master_segment *disk = extent->segment->tier.mate;
+    bool (*admits)(void *, const struct master_object *) = core->config.policy->admits;
+    if (object->memory_only || object->size > disk->size)
+        return &core->stats.offload_skipped;
+    if (admits != NULL && is_short(core, disk) && !admits(disk->order, object))
+        return &core->stats.offload_refused;
+    return NULL;
+}
+
+bool master_tier_refuses(struct master_core *core, const struct master_extent *extent)
+{
+    return refusal(core, extent) != NULL;
+}
+
+static bool begin_offload(struct master_core *core, struct master_extent *extent)
 {
     struct master_segment *memory = extent->segment;
     struct master_tier *tier = &memory->tier;
-    const struct master_object *object = extent->object;
-    bool (*admits)(void *, const struct master_object *) = core->config.policy->admits;
-    if (object->memory_only || object->size > tier->mate->size) {
-        core->stats.offload_skipped++;
-        return OFFLOAD_DROP;
-    }
-    if (admits != NULL && is_short(core, tier->mate) && !admits(tier->mate->order, object)) {
-        core->stats.offload_refused++;
-        return OFFLOAD_DROP;
-    }
     bool fresh = tier->offloads.count == 0 && tier->failures == 0 && !tier->no_space;
     if (tier->stuck_since == 0 || fresh)
         tier->stuck_since = core->now;
-    if (may_offload(core, memory) && has_credit(memory, WIRE_TASK_OFFLOAD, object->size) &&
-        begin(core, WIRE_TASK_OFFLOAD, object, extent, NULL)) {
-        core->stats.offloads++;
-        return OFFLOAD_BEGUN;
+    if (!may_offload(core, memory) ||
+        !has_credit(memory, WIRE_TASK_OFFLOAD, extent->object->size) ||
+        !begin(core, WIRE_TASK_OFFLOAD, extent->object, extent, NULL))
+        return false;
+    core->stats.offloads++;
+    return true;
+}
+
+enum master_offload master_tier_offload(struct master_core *core, struct master_extent *extent)
+{
+    uint64_t *refused = refusal(core, extent);
+    if (refused != NULL) {
+        ++*refused;
+        return OFFLOAD_DROP;
     }
-    if (core->now - tier->stuck_since >= master_ms(core->config.offload_wait_ms)) {
+    if (begin_offload(core, extent))
+        return OFFLOAD_BEGUN;
+    uint64_t stuck = core->now - extent->segment->tier.stuck_since;
+    if (stuck >= master_ms(core->config.offload_wait_ms)) {
         core->stats.offload_skipped++;
         return OFFLOAD_DROP;
     }
@@ -247,10 +268,9 @@ void master_tier_ahead(struct master_core *core, struct master_segment *memory, 
         struct master_extent *extent = master_evict_next(core, memory);
         if (extent == NULL || extent->list == IN_PROBED)
             return;
-        if (master_extent_spare(extent) || extent->object->memory_only)
+        if (master_extent_spare(extent) || master_tier_refuses(core, extent))
             master_extent_named(extent, IN_CLEAN, false);
-        else if (!has_credit(memory, WIRE_TASK_OFFLOAD, extent->object->size) ||
-                 master_tier_offload(core, extent) != OFFLOAD_BEGUN)
+        else if (!begin_offload(core, extent))
             return;
     }
 }

@@ -13,12 +13,13 @@
  *                                  memory                                  gone
  *
  * Going from memory. The policy names what goes next. What it has named stands in one of two lists
- * of the segment: `clean`, it is on a disk too (or its disk cannot take it), or `dirty`, it is not
- * (any more). Eviction takes a clean one, and drops it at once; without one it asks the owner to
- * copy the next to the disk and takes nothing: the put is answered NO_SPACE, and the client asks
- * again. From a low watermark on this is done ahead: what is in use above the watermark is to stand
- * clean. Without a mate, or when no copy was made for offload_wait_ms although one was wanted, what
- * is named is dropped as if there were no disk, and counted.
+ * of the segment: `clean`, it may go as it is, mostly because it is on a disk too; or `dirty`, it
+ * may not (any more). Eviction takes a clean one, and drops it at once; without one it asks the
+ * owner to copy the next to the disk and takes nothing: the put is answered NO_SPACE, and the
+ * client asks again. From a low watermark on this is done ahead: what is in use above the watermark
+ * is to stand clean. Without a mate, or when no copy was made for offload_wait_ms although one was
+ * wanted, what is named is dropped as if there were no disk, and counted. So is what is not to be
+ * copied: the disk cannot take it, or is nearly full and the policy wants something else on it.
  *
  * Tasks. An OFFLOAD holds a reference to the memory extent, as a reader would; a PROMOTE holds one
  * to the disk extent and one to the memory extent it is to fill, which is OPEN and of no object.
@@ -129,6 +130,8 @@ void master_tier_room(struct master_core *core, struct master_segment *disk);
 enum master_offload { OFFLOAD_BEGUN, OFFLOAD_WAIT, OFFLOAD_DROP };
 /* `extent` is to go from memory, and no other replica can be read. WAIT: it is in `dirty`. */
 enum master_offload master_tier_offload(struct master_core *core, struct master_extent *extent);
+/* It is not to be copied: it may go as it is, counted. */
+bool master_tier_refuses(struct master_core *core, const struct master_extent *extent);
 /* Copies to the disk what will have to go soon. */
 void master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget);
 /* A get found the object on this disk only. */
