@@ -7,7 +7,7 @@
  *   WHAT  eio, enospc, eopnotsupp, einval, eagain, eintr: how it fails (einval of a read or write
  * is the refusal of direct I/O, so it ends with that); nodirect (open): direct I/O is refused;
  *         short: a read or write around this service moves half; kill: the process dies before it;
- *         tear: half of the write is done, then it dies; a size as 20M: so many bytes a second
+ *         tear: half of the write is done, then it dies; a size as 20MiB: so many bytes a second
  * Of I/O that goes around the service (io_uring's) only the answer is changed: see file_completed.
  */
 #ifndef PLATFORM_FILE_INJECT_H
