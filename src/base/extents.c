@@ -10,7 +10,7 @@
 #define FL_COUNT     60u
 #define OWN_BIN_LOOK 16    /* entries of the request's own bin that are looked at for a tight fit */
 #define FINGERS      4096u /* starting points for a search by address, at first */
-#define PER_FINGER   8u    /* nodes; beyond that there are twice as many fingers */
+#define PER_FINGER   4u    /* nodes; beyond that there are twice as many fingers */
 #define MAX_NODES    (UINT32_MAX - 1)
 
 struct node {

@@ -79,16 +79,20 @@ static void table_insert(struct map *map, struct extent *e)
     struct extent **bucket = &map->buckets[bucket_of(map, hash_of(map, e->key, e->key_size))];
     e->next = *bucket;
     *bucket = e;
+    e->hashed = true;
     map->hashed++;
 }
 
 static void table_remove(struct map *map, struct extent *e)
 {
+    if (!e->hashed)
+        return;
     struct extent **at = &map->buckets[bucket_of(map, hash_of(map, e->key, e->key_size))];
     while (*at != e)
         at = &(*at)->next;
     *at = e->next;
     e->next = NULL;
+    e->hashed = false;
     map->hashed--;
 }
 
@@ -139,14 +143,37 @@ int map_take(struct map *map, const void *key, size_t key_size, uint64_t size, s
     return extent_add(map, e, base_extents_take(map->places, round_up(size), e), out);
 }
 
-int map_place(struct map *map, const struct format_record *record, struct extent **out)
+int map_place_committed(struct map *map, const struct format_record *record, struct extent **out)
 {
     struct extent *e = extent_new(record->key, record->key_size, record->size);
     if (e == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "an extent");
     e->checksum = record->checksum;
-    return extent_add(map, e,
-                      base_extents_reserve(map->places, record->offset, record->allocated, e), out);
+    int status = extent_add(
+        map, e, base_extents_reserve(map->places, record->offset, record->allocated, e), out);
+    if (status != YOLK_OK)
+        return status;
+    map->counts[EXTENT_RESERVED]--;
+    map->counts[EXTENT_COMMITTED]++;
+    map->committed_bytes += record->allocated;
+    e->state = EXTENT_COMMITTED;
+    return YOLK_OK;
+}
+
+int map_hash_all(struct map *map)
+{
+    size_t count = (size_t)map->counts[EXTENT_COMMITTED];
+    if (count > map->bucket_room) {
+        free(map->buckets);
+        map->buckets = base_calloc(count, sizeof *map->buckets);
+        if (map->buckets == NULL)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "index of an extent file");
+        map->bucket_room = count;
+    }
+    map->bucket_count = count > 0 ? count : 1;
+    for (struct extent *e = map_from(map, 0); e != NULL; e = map_after(map, e))
+        table_insert(map, e);
+    return YOLK_OK;
 }
 
 void map_set_state(struct map *map, struct extent *e, enum extent_state state)

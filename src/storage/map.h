@@ -37,6 +37,7 @@ struct extent {
     bool erased : 1;    /* so is, or may be, its delete record */
     bool numbered : 1;  /* DOOMED by storage_delete */
     bool quiet : 1;     /* DOOMED: its delete record is on stable media */
+    bool hashed : 1;    /* COMMITTED: it is in the key table */
     bool unproven : 1;  /* recovery: value and record may not have been synced */
     uint8_t key[];
 };
@@ -56,13 +57,15 @@ struct map {
 YOLK_MUST_USE int map_init(struct map *map, uint64_t capacity, uint64_t seed);
 void map_free(struct map *map);
 
-/* A RESERVED extent anywhere / at a place. NO_SPACE, NO_MEMORY. */
+/* A RESERVED extent anywhere. NO_SPACE, NO_MEMORY. */
 YOLK_MUST_USE int map_take(struct map *map, const void *key, size_t key_size, uint64_t size,
                            struct extent **out);
-YOLK_MUST_USE int map_place(struct map *map, const struct format_record *record,
-                            struct extent **out);
 /* Moves it between the states' counts, and in and out of the key table. */
 void map_set_state(struct map *map, struct extent *e, enum extent_state state);
+/* Recovery: COMMITTED, but not in the key table before map_hash_all. */
+YOLK_MUST_USE int map_place_committed(struct map *map, const struct format_record *record,
+                                      struct extent **out);
+YOLK_MUST_USE int map_hash_all(struct map *map);
 /* To FREE. */
 void map_release(struct map *map, struct extent *e);
 

@@ -10,7 +10,8 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 
-#define CHUNK_BLOCKS 256u       /* of the journal, read at a time */
+#define CHUNK_FIRST  32u        /* blocks of the journal read at a time; then twice as many, */
+#define CHUNK_BLOCKS 256u       /* up to this */
 #define VERIFY_BYTES (1u << 20) /* of a value */
 
 void recover_wrong(struct recovery *r, const char *format, ...)
@@ -111,10 +112,11 @@ static int walk(struct walk *w)
 {
     const struct format_superblock *sb = &w->r->sb;
     uint32_t blocks = format_area_blocks(sb), window = journal_window(blocks), at = 0, misses = 0;
-    if (w->epoch == 0 && blocks > window)
+    uint32_t chunk = CHUNK_FIRST;
+    if (w->epoch == 0)
         blocks = window + FORMAT_FRAME_BLOCKS;
     while (at < blocks && misses <= window) {
-        uint32_t count = CHUNK_BLOCKS + FORMAT_FRAME_BLOCKS;
+        uint32_t count = chunk + FORMAT_FRAME_BLOCKS;
         if (count > blocks - at)
             count = blocks - at;
         size_t got;
@@ -123,7 +125,8 @@ static int walk(struct walk *w)
                        format_area_offset(sb, w->area) + (uint64_t)at * FORMAT_BLOCK, &got);
         if (status != YOLK_OK)
             return base_fail_context(status, "its journal");
-        uint32_t stop = at + (count < CHUNK_BLOCKS ? count : CHUNK_BLOCKS), first = at;
+        uint32_t stop = at + (count < chunk ? count : chunk), first = at;
+        chunk = 2 * chunk < CHUNK_BLOCKS ? 2 * chunk : CHUNK_BLOCKS;
         while (at < stop && misses <= window) {
             const uint8_t *bytes = w->chunk + (size_t)(at - first) * FORMAT_BLOCK;
             size_t left = (size_t)(first + count - at) * FORMAT_BLOCK;
@@ -203,23 +206,27 @@ static bool same(const struct extent *e, const struct format_record *record)
 
 static int apply_record(struct recovery *r, const struct format_record *record, bool unproven)
 {
-    struct extent *e = map_at(r->map, record->offset);
+    struct extent *e;
     if (record->type == FORMAT_DELETE) {
         /* None there: the checkpoint had not come to it, or the commit record was not synced. */
+        e = map_at(r->map, record->offset);
         if (same(e, record))
             map_release(r->map, e);
         return YOLK_OK;
     }
-    if (same(e, record) && e->key_size == record->key_size &&
-        memcmp(e->key, record->key, record->key_size) == 0)
-        return YOLK_OK;
-    clear_place(r, record);
-    int status = map_place(r->map, record, &e);
+    int status = map_place_committed(r->map, record, &e);
+    if (status == YOLK_ERR_NO_SPACE) { /* known already, or in the way of one that is */
+        e = map_at(r->map, record->offset);
+        if (same(e, record) && e->key_size == record->key_size &&
+            memcmp(e->key, record->key, record->key_size) == 0)
+            return YOLK_OK;
+        clear_place(r, record);
+        status = map_place_committed(r->map, record, &e);
+    }
     if (status != YOLK_OK)
         return status;
     e->journaled = true;
     e->unproven = unproven;
-    map_set_state(r->map, e, EXTENT_COMMITTED);
     return YOLK_OK;
 }
 
@@ -351,7 +358,7 @@ int recover_journal(struct recovery *r)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "recovery");
     int status = recover_areas(r, chunk);
     free(chunk);
-    return status;
+    return status == YOLK_OK ? map_hash_all(r->map) : status;
 }
 
 int recover_verify(struct recovery *r, const struct extent *e, bool *good)

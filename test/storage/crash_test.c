@@ -273,7 +273,7 @@ static void seeded_choices_of_a_wild_run(void **state)
         kit_step(&run);
     kit_close(&run);
     uint64_t images =
-        crash_everywhere(&run, &(struct plan){.to = NEVER, .seeded = 140, .deep_each = 40});
+        crash_everywhere(&run, &(struct plan){.to = NEVER, .seeded = 260, .deep_each = 40});
     print_message("%zu events, %llu disks\n", disk_events(run.disk), (unsigned long long)images);
     assert_true(images > 10000);
     kit_free(&run);
