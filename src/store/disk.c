@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define LOG_ROOM "store"
 #include "store/disk.h"
 
 #include <stdio.h>
@@ -6,75 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/limits.h"
-#define LOG_ROOM "store"
 #include "base/log.h"
 #include "base/units.h"
 #include "platform/clock.h"
 #include "platform/random.h"
-#include "platform/thread.h"
-#include "storage/storage.h"
-#include "store/disk_mount.h"
-#include "store/tier.h"
-#include "wire/msg.h"
+#include "store/disk_state.h"
+#include "store/segments.h"
 
-enum { DEPTH = 32, MOVE_TIMEOUT_MS = 30000 };
 enum { LOCK_WAIT_MS = 500, LOCK_LOOK_US = 5000 };
-#define DEPTH_BYTES (64ull << 20)
-/* With several batches under way the oldest is waited for, the others are looked at this often. */
-#define LOOK_NS (200 * NS_PER_US)
-
-struct frame {
-    struct frame *next;
-    uint16_t message;
-    size_t size;
-    uint8_t body[];
-};
-
-/* Moves handed to the engine as one batch. */
-struct flight {
-    struct flight *next;
-    uint64_t batch;
-    uint32_t count;
-    uint32_t pending;
-    uint32_t moves[DEPTH];
-    uint64_t offsets[DEPTH]; /* in memory */
-    uint64_t sizes[DEPTH];
-    uint32_t checksums[DEPTH];
-    uint8_t reads[DEPTH];
-    uint8_t over[DEPTH];
-};
-
-struct store_disk {
-    struct yolk_engine *engine;
-    uint8_t *memory;
-    uint64_t memory_size;
-    void (*wake)(void *self);
-    void *wake_self;
-    struct yolk_served *served;
-    struct store_disk_mount mount;
-    uint8_t write_key[16]; /* in the ticket of own writes: nobody else may write */
-    struct thread thread;  /* moves, journal writes */
-    struct thread syncer;
-
-    struct mutex lock; /* protects all below; held over no I/O */
-    struct condition changed;
-    struct condition sync_changed;
-    struct storage *storage;
-    struct store_tier *tier;
-    uint64_t handle; /* of the own disk segment at the engine; 0: none */
-    struct frame *first, *last;
-    int stop;
-    int off; /* as last logged */
-    int sync_wanted;
-    int sync_stop;
-
-    /* The thread's own. */
-    struct flight *flights; /* newest first */
-    struct yolk_request requests[DEPTH];
-};
+#define DEPTH_BYTES (64ull << 20) /* of moves at a time */
 
 /* ---- who may read and write ---- */
 
@@ -153,247 +96,6 @@ const struct store_disk_mount *store_disk_mount(struct store_disk *disk)
     return &disk->mount;
 }
 
-/* ---- the thread ---- */
-
-/* With the lock held. */
-static void push_frame(struct store_disk *disk, const struct store_tier_output *output)
-{
-    struct frame *frame = malloc(sizeof(*frame) + output->body_size);
-    if (frame == NULL)
-        return; /* as lost on the way: the master asks again */
-    frame->next = NULL;
-    frame->message = output->message;
-    frame->size = output->body_size;
-    memcpy(frame->body, output->body, output->body_size);
-    if (disk->last == NULL)
-        disk->first = frame;
-    else
-        disk->last->next = frame;
-    disk->last = frame;
-}
-
-static struct flight *add_move(struct store_disk *disk, struct flight *flight,
-                               const struct store_tier_output *output)
-{
-    if (flight == NULL)
-        flight = calloc(1, sizeof(*flight));
-    if (flight == NULL) {
-        store_tier_moved(disk->tier, clock_real_now_ns(), output->move, YOLK_ERR_NO_MEMORY, 0);
-        return NULL;
-    }
-    uint32_t i = flight->count++;
-    int read = output->kind == STORE_TIER_READ;
-    flight->moves[i] = output->move;
-    flight->offsets[i] = output->memory_offset;
-    flight->sizes[i] = output->size;
-    flight->reads[i] = (uint8_t)read;
-    struct yolk_request *request = &disk->requests[i];
-    *request = (struct yolk_request){
-        .opcode = read ? YOLK_READ : YOLK_WRITE,
-        .local = disk->memory + output->memory_offset,
-        .segment = disk->handle,
-        .offset = output->disk_offset,
-        .size = output->size,
-        .deadline_ns = clock_after_ms(clock_real_now_ns(), MOVE_TIMEOUT_MS),
-        .ticket = {.offset = output->disk_offset,
-                   .size = output->size,
-                   .op = read ? output->key_hash : 0},
-    };
-    if (!read)
-        memcpy(request->ticket.mac, disk->write_key, sizeof(disk->write_key));
-    return flight;
-}
-
-/* Without the lock: nobody else looks at flights. Those that could not start are told at once. */
-static void submit(struct store_disk *disk, struct flight *flight)
-{
-    enum yolk_status verdicts[DEPTH];
-    uint32_t first = 0;
-    int status = yolk_engine_batch_create(disk->engine, flight->count, &flight->batch);
-    /* Each request's verdict is in its task too. */
-    if (status == YOLK_OK && yolk_engine_batch_submit(disk->engine, flight->batch, disk->requests,
-                                                      flight->count, verdicts, &first) != YOLK_OK)
-        base_error_clear();
-    if (status != YOLK_OK)
-        flight->batch = 0;
-    flight->pending = flight->count;
-    flight->next = disk->flights;
-    disk->flights = flight;
-    /* The bytes are read for their checksum while the disk writes them. */
-    for (uint32_t i = 0; i < flight->count; i++)
-        if (!flight->reads[i])
-            flight->checksums[i] =
-                base_crc32c(0, disk->memory + flight->offsets[i], flight->sizes[i]);
-}
-
-static void tell_moved(struct store_disk *disk, struct flight *flight, uint32_t i, int status)
-{
-    flight->over[i] = 1;
-    flight->pending--;
-    if (status == YOLK_ERR_STUCK) {
-        /* Its memory and its extent stay taken: bytes may still land there. */
-        log_error("a move between memory and disk never ended; its space is not used again");
-        return;
-    }
-    if (status == YOLK_OK && flight->reads[i])
-        flight->checksums[i] = base_crc32c(0, disk->memory + flight->offsets[i], flight->sizes[i]);
-    mutex_lock(&disk->lock);
-    store_tier_moved(disk->tier, clock_real_now_ns(), flight->moves[i], (enum yolk_status)status,
-                     flight->checksums[i]);
-    mutex_unlock(&disk->lock);
-    if (flight->reads[i])
-        disk->wake(disk->wake_self); /* a mount may wait for the memory to be quiet */
-}
-
-/* 1 if all of the flight is over. */
-static int collect(struct store_disk *disk, struct flight *flight)
-{
-    for (uint32_t i = 0; i < flight->count; i++) {
-        struct yolk_task_status task;
-        if (flight->over[i])
-            continue;
-        int status = flight->batch == 0
-                         ? (int)YOLK_ERR_NO_MEMORY
-                         : (int)yolk_engine_batch_poll(disk->engine, flight->batch, i, &task);
-        if (status == YOLK_OK && !task.terminal)
-            continue;
-        tell_moved(disk, flight, i, status == YOLK_OK ? (int)task.status : status);
-    }
-    return flight->pending == 0;
-}
-
-static void collect_all(struct store_disk *disk)
-{
-    struct flight **at = &disk->flights;
-    while (*at != NULL) {
-        struct flight *flight = *at;
-        if (!collect(disk, flight)) {
-            at = &flight->next;
-            continue;
-        }
-        *at = flight->next;
-        if (flight->batch != 0 && yolk_engine_batch_free(disk->engine, flight->batch) != YOLK_OK)
-            base_error_clear();
-        free(flight);
-    }
-}
-
-/* The oldest batch for a moment. */
-static void wait_flights(struct store_disk *disk)
-{
-    struct flight *oldest = disk->flights;
-    while (oldest->next != NULL)
-        oldest = oldest->next;
-    /* TIMEOUT is an answer like any other here. */
-    if (oldest->batch != 0 && yolk_engine_batch_wait(disk->engine, oldest->batch,
-                                                     clock_real_now_ns() + LOOK_NS) != YOLK_OK)
-        base_error_clear();
-}
-
-/* With the lock held: tells people when the tier goes off and on. */
-static void note_state(struct store_disk *disk)
-{
-    const char *why = store_tier_off(disk->tier);
-    if ((why != NULL) == disk->off)
-        return;
-    disk->off = why != NULL;
-    if (why != NULL)
-        log_warn("%s takes no more values for now, what is there is still read: %s",
-                 storage_info(disk->storage)->path, why);
-    else
-        log_info("%s takes values again", storage_info(disk->storage)->path);
-}
-
-/* Without the lock. */
-static void write_journal(struct store_disk *disk, const struct store_tier_output *output)
-{
-    int status = file_pwrite(storage_file(disk->storage), output->data, output->data_size,
-                             output->file_offset);
-    mutex_lock(&disk->lock);
-    store_tier_journaled(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
-    mutex_unlock(&disk->lock);
-}
-
-/* A sync may take long, and the disk can do other things meanwhile: it has a thread of its own. */
-static void sync_main(void *arg)
-{
-    struct store_disk *disk = arg;
-    mutex_lock(&disk->lock);
-    for (;;) {
-        while (!disk->sync_wanted && !disk->sync_stop)
-            condition_wait(&disk->sync_changed, &disk->lock);
-        if (!disk->sync_wanted)
-            break;
-        disk->sync_wanted = 0;
-        mutex_unlock(&disk->lock);
-        int status = file_fdatasync(storage_file(disk->storage));
-        mutex_lock(&disk->lock);
-        store_tier_synced(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
-        condition_signal(&disk->changed);
-    }
-    mutex_unlock(&disk->lock);
-}
-
-/* What the machine wants: messages are queued, moves gathered and started, syncs begun, one journal
- * write done. 0: nothing before *wait_ns. */
-static int turn(struct store_disk *disk, uint64_t *wait_ns)
-{
-    struct store_tier_output output;
-    struct flight *flight = NULL;
-    int frames = 0;
-    int journal = 0;
-    mutex_lock(&disk->lock);
-    for (;;) {
-        store_tier_next(disk->tier, clock_real_now_ns(), &output);
-        if (output.kind == STORE_TIER_SEND) {
-            push_frame(disk, &output);
-            frames = 1;
-        } else if (output.kind == STORE_TIER_WRITE || output.kind == STORE_TIER_READ) {
-            flight = add_move(disk, flight, &output);
-        } else if (output.kind == STORE_TIER_SYNC) {
-            disk->sync_wanted = 1;
-            condition_signal(&disk->sync_changed);
-        } else {
-            break;
-        }
-    }
-    journal = output.kind == STORE_TIER_JOURNAL;
-    *wait_ns = output.deadline_ns;
-    note_state(disk);
-    mutex_unlock(&disk->lock);
-    if (frames)
-        disk->wake(disk->wake_self);
-    if (flight != NULL)
-        submit(disk, flight);
-    if (journal)
-        write_journal(disk, &output);
-    return flight != NULL || journal || frames;
-}
-
-static void disk_main(void *arg)
-{
-    struct store_disk *disk = arg;
-    for (;;) {
-        uint64_t wait_ns = UINT64_MAX;
-        int busy = turn(disk, &wait_ns);
-        if (disk->flights != NULL) {
-            if (!busy)
-                wait_flights(disk);
-            collect_all(disk);
-            continue;
-        }
-        if (busy)
-            continue;
-        mutex_lock(&disk->lock);
-        int stop = disk->stop && store_tier_is_quiet(disk->tier);
-        if (!stop)
-            (void)condition_wait_until(&disk->changed, &disk->lock, wait_ns);
-        mutex_unlock(&disk->lock);
-        if (stop)
-            return;
-    }
-}
-
 /* ---- from the control thread ---- */
 
 void store_disk_mounted(struct store_disk *disk, uint64_t memory, uint64_t segment)
@@ -403,7 +105,7 @@ void store_disk_mounted(struct store_disk *disk, uint64_t memory, uint64_t segme
     struct yolk_segment_descriptor descriptor = {
         .id = segment,
         .size = disk->mount.size,
-        .endpoints = disk->mount.endpoints,
+        .endpoints = disk->own,
     };
     yolk_served_set_segment(disk->served, segment, no_key);
     int status = yolk_engine_segment_open(disk->engine, &descriptor, 0, &handle);
@@ -452,7 +154,7 @@ void store_disk_input(struct store_disk *disk, uint16_t message, const uint8_t *
 int store_disk_take_frame(struct store_disk *disk, uint16_t *message, struct base_buf *body)
 {
     mutex_lock(&disk->lock);
-    struct frame *frame = disk->first;
+    struct disk_frame *frame = disk->first;
     if (frame != NULL) {
         disk->first = frame->next;
         if (disk->first == NULL)
@@ -527,8 +229,6 @@ static void log_opened(const struct storage_info *info)
              : info->clean ? ""
                            : ", recovered after a crash",
              info->preallocated ? "" : ", not preallocated");
-    if (info->note[0] != '\0')
-        log_warn("%s: %s", info->path, info->note);
 }
 
 /* 1: all files that there are are locked, and there is one. */
@@ -575,13 +275,28 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
     struct store_tier_options tier = {
         .storage = disk->storage,
         .memory_size = options->memory_size,
-        .depth = DEPTH,
+        .depth = DISK_DEPTH,
         .depth_bytes = DEPTH_BYTES,
         .sync_ns = options->sync_ms * NS_PER_MS,
         .retry_first_ns = NS_PER_S,
         .retry_max_ns = 30 * NS_PER_S,
     };
     return store_tier_create(&tier, &disk->tier);
+}
+
+/* Without tcp, the way of others: it would hide what is wrong with the disk behind a refusal. */
+static void own_endpoints(struct store_disk *disk)
+{
+    static const char *const names[] = {"uring", "posix"};
+    char text[MAX_ENDPOINTS + 1];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(text, sizeof(text), "%s", disk->mount.endpoints);
+        store_endpoints_allowed(text, names[i]);
+        if (text[0] != '\0' && used + strlen(text) + 2 <= sizeof(disk->own))
+            used += (size_t)snprintf(disk->own + used, sizeof(disk->own) - used, "%s%s",
+                                     used > 0 ? ";" : "", text);
+    }
 }
 
 static int serve(struct store_disk *disk)
@@ -613,24 +328,8 @@ static int serve(struct store_disk *disk)
         .reject = offer_reject,
     };
     memcpy(disk->mount.storage_id, info->storage_id, sizeof(disk->mount.storage_id));
+    own_endpoints(disk);
     return YOLK_OK;
-}
-
-/* What is under way ends first, and needs the other thread to. Either may never have started. */
-static void stop_threads(struct store_disk *disk)
-{
-    mutex_lock(&disk->lock);
-    disk->stop = 1;
-    if (disk->tier != NULL)
-        store_tier_unmount(disk->tier);
-    condition_signal(&disk->changed);
-    mutex_unlock(&disk->lock);
-    thread_join(&disk->thread);
-    mutex_lock(&disk->lock);
-    disk->sync_stop = 1;
-    condition_signal(&disk->sync_changed);
-    mutex_unlock(&disk->lock);
-    thread_join(&disk->syncer);
 }
 
 /* In the reverse order of open; each part may be missing. The threads have ended. */
@@ -648,7 +347,7 @@ static void end_parts(struct store_disk *disk)
     if (disk->storage != NULL && storage_close(disk->storage) != YOLK_OK)
         base_error_clear();
     while (disk->first != NULL) {
-        struct frame *frame = disk->first;
+        struct disk_frame *frame = disk->first;
         disk->first = frame->next;
         free(frame);
     }
@@ -678,13 +377,11 @@ int store_disk_open(const struct store_disk_options *options, struct store_disk 
         status = serve(disk);
     }
     if (status == YOLK_OK)
-        status = thread_start(&disk->syncer, "yolk-sync", sync_main, disk);
-    if (status == YOLK_OK)
-        status = thread_start(&disk->thread, "yolk-disk", disk_main, disk);
+        status = store_disk_start_threads(disk);
     if (status != YOLK_OK) {
         char text[MAX_LAST_ERROR];
         snprintf(text, sizeof(text), "%s", yolk_last_error());
-        stop_threads(disk);
+        store_disk_stop_threads(disk);
         end_parts(disk);
         return base_fail(status, 0, "%s", text);
     }
@@ -696,6 +393,6 @@ void store_disk_close(struct store_disk *disk)
 {
     if (disk == NULL)
         return;
-    stop_threads(disk);
+    store_disk_stop_threads(disk);
     end_parts(disk);
 }
