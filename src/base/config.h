@@ -70,6 +70,7 @@ enum base_setting {
     SET_SESSION_TTL,       /* --session-ttl */
     SET_EVICTION_HIGH,     /* --eviction-high-watermark-ratio */
     SET_EVICTION_RATIO,    /* --eviction-ratio */
+    SET_EVICTION_POLICY,   /* --eviction-policy */
     SET_MAX_OBJECTS,       /* --max-objects */
     SET_MAX_SESSIONS,      /* --max-sessions */
     /* node */
@@ -113,6 +114,8 @@ enum base_setting {
     /* doctor */
     SET_PATH,        /* --path: a directory to try O_DIRECT on */
     SET_DOCTOR_JSON, /* --json */
+    /* bench */
+    SET_CAPACITY, /* --capacity PCT[,PCT...] */
     /* fsck */
     SET_FSCK_DATA, /* --data */
     SET_COUNT

@@ -12,6 +12,7 @@ static const struct {
     const char *summary;
 } MEASUREMENTS[] = {
     {"ssd", cli_bench_ssd, "reads and writes of objects in a file, beside a bare io_uring loop"},
+    {"policy", cli_bench_policy, "hit rates of what goes first where space is short, on a trace"},
 };
 #define MEASUREMENT_COUNT (sizeof(MEASUREMENTS) / sizeof(MEASUREMENTS[0]))
 

@@ -8,5 +8,6 @@ int cli_bench(int argc, char **argv);
 
 /* Each gets its own name as argv[0]. */
 int cli_bench_ssd(int argc, char **argv);
+int cli_bench_policy(int argc, char **argv);
 
 #endif

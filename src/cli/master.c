@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/common.h"
+#include "master/policy.h"
 #include "platform/clock.h"
 #include "platform/loop.h"
 #include "platform/process.h"
@@ -104,6 +105,7 @@ static int read_setup(struct setup *setup)
     master->session_ttl_ms = base_config_u64(config, SET_SESSION_TTL);
     master->eviction_high_watermark_ratio = base_config_ratio(config, SET_EVICTION_HIGH);
     master->eviction_ratio = base_config_ratio(config, SET_EVICTION_RATIO);
+    master->policy = master_policy_find(base_config_string(config, SET_EVICTION_POLICY));
     master->max_objects = base_config_u64(config, SET_MAX_OBJECTS);
     master->max_sessions = (uint32_t)base_config_u64(config, SET_MAX_SESSIONS);
     setup->server.max_connections = base_config_u64(config, SET_MAX_CONNECTIONS);

@@ -130,6 +130,9 @@ static const char *find_conflict(const struct base_config *config, struct replay
         return "--respawn needs --processes";
     if (options->hold && !processes)
         return "--hold needs --processes";
+    if (base_config_origin(config, SET_EVICTION_POLICY) == ORIGIN_ARGUMENT &&
+        options->mode == REPLAY_MASTER)
+        return "--eviction-policy: a running master has the policy it has";
     if (options->ssd > 0 && options->mode == REPLAY_MASTER)
         return "--ssd: a running cluster has the disks it has";
     if (base_config_origin(config, SET_SSD_PATH) == ORIGIN_ARGUMENT && options->ssd == 0)
@@ -163,6 +166,7 @@ static void read_options(const struct base_config *config, struct replay_options
     *options = (struct replay_options){
         .transport = base_config_string(config, SET_TRANSPORT),
         .secret_file = text_or_null(config, SET_SECRET_FILE),
+        .eviction_policy = base_config_string(config, SET_EVICTION_POLICY),
         .json_path = text_or_null(config, SET_JSON),
         .block_size = base_config_u64(config, SET_BLOCK_SIZE),
         .dram = base_config_u64(config, SET_DRAM),

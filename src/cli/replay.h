@@ -37,6 +37,7 @@ struct replay_options {
     const char *master;     /* REPLAY_MASTER: the address; REPLAY_PROCESSES: filled in */
     const char *secret_file;
     const char *transport;
+    const char *eviction_policy;
     const char *json_path;
     uint64_t block_size;
     uint64_t dram;        /* over all nodes */

@@ -19,7 +19,7 @@
 
 enum {
     CHILDREN_MAX = 1 + REPLAY_NODES_MAX,
-    ARGUMENTS_MAX = 28 + REPLAY_FLAGS_MAX,
+    ARGUMENTS_MAX = 30 + REPLAY_FLAGS_MAX,
     READY_TIMEOUT_MS = 30000,
     END_TIMEOUT_MS = 15000,
     RESTARTS_MAX = 1000,
@@ -197,7 +197,14 @@ static size_t master_arguments(const struct replay_cluster *cluster, const struc
     size_t count = 0;
     snprintf(texts[0], sizeof texts[0], "127.0.0.1:%u", child->ports[0]);
     snprintf(texts[1], sizeof texts[1], "127.0.0.1:%u", child->ports[1]);
-    const char *first[] = {"yolk", "master", "--listen", texts[0], "--metrics-listen", texts[1]};
+    const char *first[] = {"yolk",
+                           "master",
+                           "--listen",
+                           texts[0],
+                           "--metrics-listen",
+                           texts[1],
+                           "--eviction-policy",
+                           options->eviction_policy};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         arguments[count++] = first[i];
     for (size_t i = 0; i < options->master_flag_count; i++)

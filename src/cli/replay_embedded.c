@@ -9,12 +9,14 @@
 
 #include "cli/common.h"
 #include "cli/ssd.h"
+#include "master/policy.h"
 #include "platform/loop.h"
 #include "platform/random.h"
 #include "server/server.h"
 
 /* One process that is the whole cluster. With one node its store has the master's core inside, and
- * no socket exists. Several nodes are several stores that share the core of a server thread. */
+ * no socket exists. Several nodes, or a policy that the core does not have by itself, need stores
+ * that share the core of a server thread. */
 struct replay_embedded {
     struct yolk_store *nodes[REPLAY_NODES_MAX];
     size_t node_count;
@@ -33,12 +35,14 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static enum yolk_status start_server(struct replay_embedded *embedded)
+static enum yolk_status start_server(struct replay_embedded *embedded,
+                                     const struct master_policy *policy)
 {
     struct loop_options loop_options = {0};
     struct random random = random_real();
     struct server_options options = {.seed = random_u64(&random)};
     master_config_default(&options.config);
+    options.config.policy = policy;
     enum yolk_status status = net_address_parse("127.0.0.1:0", 0, &options.address);
     if (status == YOLK_OK)
         status = loop_create(&loop_options, &embedded->loop);
@@ -61,7 +65,7 @@ static enum yolk_status open_node(struct replay_embedded *embedded,
     char name[32], ssd_path[CLI_SSD_PATH_MAX];
     snprintf(name, sizeof name, "node-%zu", embedded->node_count);
     yolk_store_options_init(&store_options);
-    store_options.master = options->nodes == 1 ? "embedded" : embedded->address;
+    store_options.master = embedded->started ? embedded->address : "embedded";
     store_options.name = name;
     store_options.transport = options->transport;
     store_options.segment_size_bytes = options->dram / options->nodes;
@@ -87,7 +91,12 @@ struct replay_embedded *replay_embedded_open(const struct replay_options *option
     struct replay_embedded *embedded = calloc(1, sizeof *embedded);
     if (!embedded)
         return NULL;
-    enum yolk_status status = options->nodes > 1 ? start_server(embedded) : YOLK_OK;
+    struct master_config config;
+    master_config_default(&config);
+    const struct master_policy *policy = master_policy_find(options->eviction_policy);
+    enum yolk_status status = YOLK_OK;
+    if (options->nodes > 1 || policy != config.policy)
+        status = start_server(embedded, policy);
     while (status == YOLK_OK && embedded->node_count < options->nodes)
         status = open_node(embedded, options);
     if (status == YOLK_OK)
