@@ -202,7 +202,7 @@ static void choose_offsets(struct bench *b, uint32_t size, const struct random *
 static enum yolk_status measure(struct bench *b, struct figure *figure, bool write, uint32_t size,
                                 const struct random *random)
 {
-    double bare[RUNS], ours[RUNS];
+    double bare[RUNS], ours[RUNS], ratio[RUNS];
     *figure = (struct figure){.operation = write ? "write" : "read", .size = size};
     for (int run = -1; run < RUNS; run++) { /* the first to warm up */
         for (int turn = 0; turn < 2; turn++) {
@@ -215,10 +215,12 @@ static enum yolk_status measure(struct bench *b, struct figure *figure, bool wri
             if (run >= 0)
                 (is_bare ? bare : ours)[run] = mb;
         }
+        if (run >= 0)
+            ratio[run] = ours[run] / bare[run];
     }
     figure->bare_mb = median(bare);
     figure->ours_mb = median(ours);
-    figure->ratio = figure->ours_mb / figure->bare_mb;
+    figure->ratio = median(ratio);
     return YOLK_OK;
 }
 
