@@ -176,8 +176,8 @@ static struct master_segment *find_prior(struct master_core *core,
     return NULL;
 }
 
-/* A disk is known by its content, whoever has it now: its lock says that an earlier owner is gone.
- * One whose size has changed is another one. */
+/* A disk is known by its content, whoever had it before. One whose size has changed is another one.
+ */
 static struct master_segment *find_disk(struct master_core *core,
                                         const struct wire_segment_mount *msg)
 {
@@ -342,6 +342,9 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
     bool disk = msg->medium == WIRE_MEDIUM_LOCAL_DISK;
     segment = disk ? find_disk(core, msg) : find_prior(core, session, msg);
     bool known = segment != NULL;
+    /* Two processes cannot have it: the other one is dead, and its memory with it. */
+    if (disk && known && segment->owner != NULL && segment->owner != session)
+        master_session_expire(core, segment->owner);
     if (!known) {
         segment = create_for(core, msg);
         if (segment == NULL) {

@@ -54,10 +54,11 @@
  * not accepted, it deletes; what it does not offer is gone.
  *
  * Which offers are accepted. The extents of a disk outlive the process of their owner, so a disk is
- * known by its storage_id. When it was lost, also by SEGMENT_UNMOUNT or SESSION_CLOSE, its keys are
- * remembered for disk_lost_keep_ms, and of those what lies where it lay is taken up again. A disk
- * never seen in this life of the master is believed. One that was seen and forgotten is not: what
- * was removed meanwhile would come back.
+ * known by its storage_id; its lock is the proof that the process which had it before is dead, so
+ * that session ends at once. When it was lost, also by SEGMENT_UNMOUNT or SESSION_CLOSE, its keys
+ * are remembered for disk_lost_keep_ms, and of those what lies where it lay is taken up again. A
+ * disk never seen in this life of the master is believed. One that was seen and forgotten is not:
+ * what was removed meanwhile would come back.
  */
 #ifndef YOLK_MASTER_TIER_H
 #define YOLK_MASTER_TIER_H
