@@ -28,7 +28,7 @@ struct figures {
     double ours, lru, fifo, s3fifo, belady;
 };
 
-struct bench {
+struct policy_bench {
     struct trace trace;
     struct policy_trace dense;
     struct figures figures[CAPACITIES_MAX];
@@ -36,7 +36,7 @@ struct bench {
 };
 
 /* CLI_OK, or it has been said what is wrong. */
-static int read_capacities(struct bench *bench, const char *text)
+static int read_capacities(struct policy_bench *bench, const char *text)
 {
     const char *at = text;
     do {
@@ -57,7 +57,7 @@ static int read_capacities(struct bench *bench, const char *text)
     return CLI_OK;
 }
 
-static int load(struct bench *bench, const struct base_config *config)
+static int load(struct policy_bench *bench, const struct base_config *config)
 {
     const char *path = base_config_string(config, SET_TRACE);
     bool synthetic = base_config_bool(config, SET_SYNTHETIC);
@@ -76,7 +76,7 @@ static int load(struct bench *bench, const struct base_config *config)
     return CLI_FAILED;
 }
 
-static int measure(struct bench *bench, struct figures *figures)
+static int measure(struct policy_bench *bench, struct figures *figures)
 {
     double asked = (double)bench->trace.id_count;
     uint64_t ours, lru, fifo, s3fifo, belady;
@@ -99,7 +99,7 @@ static int measure(struct bench *bench, struct figures *figures)
     return CLI_OK;
 }
 
-static void print_head(const struct bench *bench)
+static void print_head(const struct policy_bench *bench)
 {
     printf("%zu requests for %zu blocks, %zu different ones\n\n", bench->trace.count,
            bench->trace.id_count, bench->dense.unique);
@@ -114,7 +114,7 @@ static void print_line(const struct figures *figures)
     (void)fflush(stdout);
 }
 
-static int print_json(const struct bench *bench)
+static int print_json(const struct policy_bench *bench)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < bench->count; i++) {
@@ -133,7 +133,7 @@ static int print_json(const struct bench *bench)
     return failed ? CLI_FAILED : CLI_OK;
 }
 
-static int run(struct bench *bench, const struct base_config *config)
+static int run(struct policy_bench *bench, const struct base_config *config)
 {
     bool json = base_config_bool(config, SET_DOCTOR_JSON);
     int code = read_capacities(bench, base_config_string(config, SET_CAPACITY));
@@ -151,7 +151,7 @@ static int run(struct bench *bench, const struct base_config *config)
 
 int cli_bench_policy(int argc, char **argv)
 {
-    struct bench bench = {.count = 0};
+    struct policy_bench bench = {.count = 0};
     struct base_config config;
     int code;
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
