@@ -71,6 +71,9 @@ enum base_setting {
     SET_EVICTION_HIGH,     /* --eviction-high-watermark-ratio */
     SET_EVICTION_RATIO,    /* --eviction-ratio */
     SET_EVICTION_POLICY,   /* --eviction-policy */
+    SET_OFFLOAD_WATERMARK, /* --ssd-offload-watermark-ratio */
+    SET_OFFLOAD_WAIT,      /* --ssd-offload-wait */
+    SET_PROMOTE,           /* --ssd-promote */
     SET_MAX_OBJECTS,       /* --max-objects */
     SET_MAX_SESSIONS,      /* --max-sessions */
     /* node */
