@@ -16,6 +16,7 @@
 
 /* How often the engine is asked again whether a fenced session's writers are gone. */
 #define FENCE_RETRY_NS (2 * NS_PER_MS)
+enum { OFFERING_LOOK_MS = 100 };
 
 static void perform_connect(struct yolk_store *store, uint64_t session)
 {
@@ -272,6 +273,11 @@ int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns)
         }
         if (condition_wait_until(&control->changed, &control->lock, deadline_ns))
             continue;
+        if (store_session_is_offering(control->session)) {
+            /* Millions of values on a disk take their time, each answer of the master a little. */
+            deadline_ns = clock_after_ms(clock_real_now_ns(), OFFERING_LOOK_MS);
+            continue;
+        }
         if (control->connect_status != YOLK_OK)
             status = base_fail(control->connect_status, 0, "%s", control->connect_text);
         else if (refusal != YOLK_OK)

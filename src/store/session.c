@@ -363,6 +363,11 @@ uint64_t store_session_segment(const struct store_session *session)
     return session->mounts[PART_MEMORY].segment;
 }
 
+int store_session_is_offering(const struct store_session *session)
+{
+    return session->state == STATE_OFFERING;
+}
+
 int store_session_is_open(const struct store_session *session)
 {
     return session->state == STATE_OPEN;

@@ -95,6 +95,8 @@ void store_session_close(struct store_session *session, uint64_t now_ns);
 uint64_t store_session_id(const struct store_session *session);
 uint64_t store_session_segment(const struct store_session *session);
 int store_session_is_open(const struct store_session *session);
+/* It will be open when all that there is was offered: each offer is waited for in its turn. */
+int store_session_is_offering(const struct store_session *session);
 /* Why the last try to open failed; YOLK_OK if none did. Text borrowed until the next input. */
 enum yolk_status store_session_last_refusal(const struct store_session *session, const char **text);
 uint64_t store_session_lease_ttl_ms(const struct store_session *session);
