@@ -85,6 +85,18 @@ static bool real_direct(struct file *file)
     return atomic_load(&((struct real_file *)file)->direct);
 }
 
+/* Its name now: it may have another one than when it was opened. */
+static void present_name(const struct real_file *f, char *out, size_t size)
+{
+    char link[32];
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
+    ssize_t n = readlink(link, out, size - 1);
+    if (n > 0)
+        out[n] = '\0';
+    else
+        (void)snprintf(out, size, "%s", f->path);
+}
+
 static void real_direct_refuse(struct file *file, int errnum)
 {
     struct real_file *f = (struct real_file *)file;
@@ -95,7 +107,9 @@ static void real_direct_refuse(struct file *file, int errnum)
     if (atomic_exchange(&f->refused, true))
         return;
     atomic_fetch_add(&refusals, 1);
-    log_warn("%s: direct I/O was refused (%s); it is used through the page cache", f->path,
+    char name[512];
+    present_name(f, name, sizeof(name));
+    log_warn("%s: direct I/O was refused (%s); it is used through the page cache", name,
              strerrordesc_np(errnum));
 }
 
