@@ -11,7 +11,7 @@
 #include "base/error.h"
 
 #define CHUNK_FIRST  32u        /* blocks of the journal read at a time; then twice as many, */
-#define CHUNK_BLOCKS 256u       /* up to this */
+#define CHUNK_BLOCKS 1024u      /* up to this */
 #define VERIFY_BYTES (1u << 20) /* of a value */
 
 void recover_wrong(struct recovery *r, const char *format, ...)

@@ -122,7 +122,7 @@ static void open_is_quick(void **state)
     snprintf(file, sizeof file, "%s.slot0", path);
     struct file_system fs = file_system_real();
     struct storage_options options = {.path = path,
-                                      .capacity_bytes = count * 3 / 2 * BLOCK,
+                                      .capacity_bytes = count * 9 / 8 * BLOCK,
                                       .journal_bytes = count * 128,
                                       .random = random_real()};
     static const uint8_t zeros[BLOCK];
