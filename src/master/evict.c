@@ -97,6 +97,43 @@ uint64_t master_evict(struct master_core *core, struct master_segment *segment, 
     return done;
 }
 
+/* Keys forgotten of a disk that is lost; the longest lost first. */
+static void forget_lost(struct master_core *core)
+{
+    struct master_segment *longest = NULL;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        bool lost =
+            segment->state == SEGMENT_LOST || (segment->state == SEGMENT_GONE && segment->sweeping);
+        if (master_segment_is_disk(segment) && lost &&
+            (longest == NULL || segment->lost_at < longest->lost_at))
+            longest = segment;
+    }
+    if (longest == NULL)
+        return;
+    master_segment_go(core, longest);
+    (void)master_segment_tick(core, longest);
+}
+
+bool master_evict_keys(struct master_core *core)
+{
+    uint64_t before = master_index_count(core->index);
+    forget_lost(core);
+    struct master_segment *fullest = NULL;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (master_segment_is_disk(segment) && segment->state == SEGMENT_OPEN &&
+            (fullest == NULL || segment->live_count > fullest->live_count))
+            fullest = segment;
+    }
+    for (uint32_t n = 0; fullest != NULL && n < core->config.step; n++)
+        if (master_index_count(core->index) < before || master_evict(core, fullest, 1, 1) == 0)
+            break;
+    return master_index_count(core->index) < before;
+}
+
 bool master_evict_background(struct master_core *core, struct master_segment *segment,
                              uint32_t budget)
 {

@@ -177,6 +177,8 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     if (old != NULL) /* only remembered of a lost segment: overtaken now */
         master_object_drop(core, old, GHOST_NONE);
     struct master_object *object = master_object_create(core, key, at->hash, size);
+    if (object == NULL && master_evict_keys(core))
+        object = master_object_create(core, key, at->hash, size);
     if (object == NULL) {
         free(put);
         return YOLK_ERR_LIMIT;

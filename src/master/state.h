@@ -439,6 +439,8 @@ bool master_may_fit(const struct master_core *core, uint64_t size);
 /* evict.c */
 uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
                       uint32_t budget);
+/* There are as many objects as may be: those of disks make room. False: there are none. */
+bool master_evict_keys(struct master_core *core);
 /* In small steps down from the watermark; true when there is more to do. */
 bool master_evict_background(struct master_core *core, struct master_segment *segment,
                              uint32_t budget);
