@@ -302,11 +302,13 @@ static void looked_up(void *self, const struct master_lookup *lookup)
     for (uint32_t i = 0; i < lookup->count; i++) {
         struct master_object *object = lookup->objects[i];
         struct record record = recall(state, object, lookup->hashes[i]);
-        /* A put of what is there says nothing: the object may be in its list and stays there. */
-        if (phase == PHASE_PUT && object != NULL && object->put == NULL)
+        bool noted = object != NULL && object->note.word[0] != 0;
+        /* A put of what is there says nothing, nor does a message that came twice. */
+        if (phase == PHASE_PUT && object != NULL && (object->put == NULL || noted))
             continue;
         bool same_use = record.phase != PHASE_NONE && record.phase < phase;
-        record.phase = (uint8_t)phase;
+        /* Without room it will be tried again, and is still the same use then. */
+        record.phase = (uint8_t)(phase == PHASE_PUT && object == NULL ? PHASE_GET : phase);
         if (!same_use) {
             record.uses = (uint8_t)(record.uses < USES_MAX ? record.uses + 1 : USES_MAX);
             record.stamp = state->clock;
