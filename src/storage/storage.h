@@ -197,7 +197,7 @@ YOLK_MUST_USE int storage_lease(struct storage *s, uint64_t offset, uint64_t siz
                                 uint64_t key_hash);
 /* Ends one lease on the extent at `offset`. */
 void storage_unlease(struct storage *s, uint64_t offset);
-/* The COMMITTED extent of the key; of several the one committed last. */
+/* The COMMITTED extent of the key; of several the one committed last since the file was opened. */
 YOLK_MUST_USE int storage_find(struct storage *s, const void *key, size_t key_size,
                                struct storage_extent *out);
 /* The COMMITTED extents by offset: start with *cursor = 0; false after the last. Others may come

@@ -288,14 +288,12 @@ static void around_a_checkpoint(void **state)
     begin(&run, 23);
     struct storage_stats stats = {0};
     size_t turn = 0, end = 0;
-    uint32_t blocks = 0;
     for (unsigned i = 0; i < 5000 && end == 0; i++) {
         size_t events = disk_events(run.disk);
         kit_step(&run);
         uint64_t area = (run.io.offset - 65536) >> 20;
         if (turn == 0 && run.io.size > 0 && area == 0)
             turn = events;
-        blocks += run.io.size > 0;
         storage_stats(run.s, &stats);
         if (stats.checkpoints > 0)
             end = disk_events(run.disk);
