@@ -35,17 +35,14 @@ static void open_reply(struct store_session *session, uint64_t now_ns, const uin
         store_session_idle(session, now_ns); /* as for MOUNTED */
 }
 
-/* Offers what there is of the parts from session->part on; at the end the session stands. */
+/* Offers the parts from session->part on; at the end the session stands. A part whose last entry
+ * went since it was mounted is offered too: the master waits for that. */
 static void offer_parts(struct store_session *session, uint64_t now_ns)
 {
-    const struct store_disk_mount *disk = session->options.disk;
     session->offer_cursor = 0;
-    if (session->part == PART_MEMORY && store_mirror_count(session->options.mirror) > 0) {
-        store_session_send_offer(session, now_ns);
-        return;
-    }
-    session->part = PART_DISK;
-    if (disk != NULL && disk->count(disk->self) > 0)
+    if (session->part == PART_MEMORY && !session->mounts[PART_MEMORY].offers)
+        session->part = PART_DISK;
+    if (session->mounts[session->part].offers)
         store_session_send_offer(session, now_ns);
     else
         store_session_stands(session, now_ns);

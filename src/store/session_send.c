@@ -106,8 +106,10 @@ void store_session_send_mount(struct store_session *session, uint64_t now_ns)
     struct session_mount *part = &session->mounts[session->part];
     memset(&mount, 0, sizeof(mount));
     session->state = STATE_MOUNTING;
-    if (part->op == 0)
+    if (part->op == 0) {
         part->op = store_holds_begin(session->options.holds);
+        part->offers = 0;
+    }
     store_session_request(session, &mount.request, &stamp);
     mount.request.op = part->op;
     mount.name = wire_view_text(session->options.name);
@@ -118,6 +120,7 @@ void store_session_send_mount(struct store_session *session, uint64_t now_ns)
         store_session_idle(session, now_ns);
         return;
     }
+    part->offers |= mount.mirror_count > 0; /* the master may have seen an earlier try */
     send_step(session, now_ns, WIRE_SEGMENT_MOUNT, &mount);
 }
 

@@ -33,6 +33,7 @@ struct session_mount {
     uint64_t segment;     /* 0: not mounted */
     uint64_t op;          /* names the mount, so that a repeated one is known as such; 0: none */
     uint8_t instance[16]; /* of the master it was last mounted at */
+    int offers;           /* the master was told to wait for them */
 };
 
 /* Keys of one MIRROR_OFFER. */
