@@ -211,12 +211,20 @@ void master_extent_attach(struct master_extent *extent, struct master_object *ob
     object->extents[object->extent_count++] = extent;
 }
 
+static void count_clean(const struct master_extent *extent, int sign)
+{
+    struct master_tier *tier = &extent->segment->tier;
+    uint64_t size = master_extent_size(extent);
+    tier->clean_bytes += (uint64_t)sign * size;
+    tier->clean_room += (uint64_t)sign * master_disk_room(size);
+}
+
 static void leave_order(struct master_extent *extent)
 {
     if (extent->list == IN_PROBED)
         extent->segment->probed_bytes -= master_extent_size(extent);
     if (extent->list == IN_CLEAN)
-        extent->segment->tier.clean_bytes -= master_extent_size(extent);
+        count_clean(extent, -1);
     if (extent->list == IN_DIRTY)
         extent->segment->tier.dirty_bytes -= master_extent_size(extent);
     if (extent->list == IN_ORDER)
@@ -253,7 +261,10 @@ void master_extent_named(struct master_extent *extent, enum master_extent_list l
     leave_order(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
-    *(list == IN_CLEAN ? &tier->clean_bytes : &tier->dirty_bytes) += master_extent_size(extent);
+    if (list == IN_CLEAN)
+        count_clean(extent, 1);
+    else
+        tier->dirty_bytes += master_extent_size(extent);
     struct base_list *head = list == IN_CLEAN ? &tier->clean : &tier->dirty;
     base_list_insert_after(first ? head : head->prev, &extent->order);
     extent->list = (uint8_t)list;

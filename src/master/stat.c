@@ -183,7 +183,7 @@ static const char *check_extent(const struct master_extent *extent,
 static const char *check_segment(const struct master_segment *segment, uint64_t *refs)
 {
     const char *broken = base_extents_check(segment->alloc);
-    uint64_t probed = 0, clean = 0, dirty = 0, guarded = 0;
+    uint64_t probed = 0, clean = 0, room = 0, dirty = 0, guarded = 0;
     if (broken == NULL)
         broken = master_tier_check(segment);
     for (uint32_t h = base_extents_next(segment->alloc, BASE_EXTENTS_NONE);
@@ -193,14 +193,15 @@ static const char *check_segment(const struct master_segment *segment, uint64_t 
         uint64_t size = base_extents_size(segment->alloc, h);
         probed += extent->list == IN_PROBED ? size : 0;
         clean += extent->list == IN_CLEAN ? size : 0;
+        room += extent->list == IN_CLEAN ? master_disk_room(size) : 0;
         dirty += extent->list == IN_DIRTY ? size : 0;
         guarded += extent->refs > 0;
         *refs += extent->refs;
     }
     if (broken == NULL && guarded != segment->guarded)
         broken = "guarded extents differ";
-    if (broken == NULL &&
-        (clean != segment->tier.clean_bytes || dirty != segment->tier.dirty_bytes))
+    if (broken == NULL && (clean != segment->tier.clean_bytes || room != segment->tier.clean_room ||
+                           dirty != segment->tier.dirty_bytes))
         broken = "bytes that are to go next differ";
     if (broken == NULL && probed != segment->probed_bytes)
         broken = "probed bytes differ";

@@ -115,10 +115,6 @@ void master_tier_part(struct master_core *core, struct master_segment *segment)
         set_aside(core, memory);
     else
         end_all(core, memory);
-    struct base_list *node;
-    while ((node = base_list_first(&memory->tier.clean)) != NULL ||
-           (node = base_list_first(&memory->tier.dirty)) != NULL)
-        master_extent_use(BASE_CONTAINER(node, struct master_extent, order));
     memory->tier.stuck_since = 0;
     memory->tier.pause_until = 0;
     memory->tier.failures = 0;
@@ -257,6 +253,16 @@ enum master_offload master_tier_offload(struct master_core *core, struct master_
     return OFFLOAD_WAIT;
 }
 
+/* Another copy made ahead would cost an earlier one its place, and so on for ever. */
+static bool is_filled(const struct master_core *core, const struct master_tier *tier)
+{
+    double room = (double)tier->mate->size *
+                  (core->config.eviction_high_watermark_ratio - core->config.eviction_ratio);
+    uint64_t ahead = tier->clean_room + tier->offloads.bytes +
+                     (uint64_t)tier->offloads.count * MASTER_DISK_UNIT + MASTER_DISK_UNIT;
+    return (double)ahead > room;
+}
+
 void master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget)
 {
     struct master_tier *tier = &memory->tier;
@@ -264,7 +270,9 @@ void master_tier_ahead(struct master_core *core, struct master_segment *memory, 
         return;
     uint64_t used = memory->live_bytes + memory->open_bytes;
     uint64_t low = (uint64_t)((double)memory->size * core->config.offload_watermark_ratio);
-    while (budget-- > 0 && low + tier->clean_bytes + tier->offloads.bytes < used) {
+    (void)master_evict_clean(core, memory);
+    while (budget-- > 0 && low + tier->clean_bytes + tier->offloads.bytes < used &&
+           !is_filled(core, tier)) {
         struct master_extent *extent = master_evict_next(core, memory);
         if (extent == NULL || extent->list == IN_PROBED)
             return;

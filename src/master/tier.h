@@ -114,6 +114,7 @@ struct master_tier {
     uint64_t next_id;
     struct base_list clean, dirty; /* front: goes first */
     uint64_t clean_bytes, dirty_bytes;
+    uint64_t clean_room;  /* that the clean ones take on the disk, at most */
     uint64_t stuck_since; /* a copy is wanted, and none was made since; 0: not so */
     uint64_t pause_until;
     uint32_t failures; /* in a row */
@@ -127,6 +128,12 @@ void master_tier_pair(struct master_core *core, struct master_segment *segment);
 void master_tier_part(struct master_core *core, struct master_segment *segment);
 /* The disk has free space again. */
 void master_tier_room(struct master_core *core, struct master_segment *disk);
+
+/* Bytes that a value takes on a disk. */
+static inline uint64_t master_disk_room(uint64_t size)
+{
+    return (size + MASTER_DISK_UNIT - 1) / MASTER_DISK_UNIT * MASTER_DISK_UNIT;
+}
 
 enum master_offload { OFFLOAD_BEGUN, OFFLOAD_WAIT, OFFLOAD_DROP };
 /* `extent` is to go from memory, and no other replica can be read. WAIT: it is in `dirty`. */
