@@ -130,5 +130,7 @@ void file_sim_set_space(struct file_sim *sim, uint64_t free_bytes);
 /* fallocate is UNSUPPORTED from now on. */
 void file_sim_refuse_allocation(struct file_sim *sim);
 void file_sim_inject(struct file_sim *sim, enum file_sim_fault fault, unsigned after_operations);
+/* Faults that were not met yet are forgotten. */
+void file_sim_heal(struct file_sim *sim);
 
 #endif

@@ -203,17 +203,18 @@ static int sim_pwrite(struct file *file, const void *from, size_t size, uint64_t
     return fails ? base_fail(YOLK_ERR_IO, 0, "injected") : status;
 }
 
-/* Makes `durable` what `now` is. */
+/* Makes `durable` what `now` is: all that is pending, in its order. */
 static int settle(struct node *n)
 {
     int status = content_grow(&n->durable, n->now.size);
-    if (status != YOLK_OK)
-        return status;
-    n->durable.size = n->now.size;
-    if (n->now.size > 0)
-        memcpy(n->durable.data, n->now.data, n->now.size);
-    pending_drop(n);
-    return YOLK_OK;
+    for (size_t i = 0; i < n->pending_count && status == YOLK_OK; i++) {
+        const struct pending *p = &n->pending[i];
+        if (p->data)
+            status = content_write(&n->durable, p->data, p->size, p->offset);
+    }
+    if (status == YOLK_OK)
+        pending_drop(n);
+    return status;
 }
 
 static int sim_fdatasync(struct file *file)
@@ -477,6 +478,11 @@ void file_sim_inject(struct file_sim *sim, enum file_sim_fault fault, unsigned a
 {
     sim->armed[fault] = true;
     sim->countdown[fault] = after_operations;
+}
+
+void file_sim_heal(struct file_sim *sim)
+{
+    memset(sim->armed, 0, sizeof sim->armed);
 }
 
 void file_sim_set_space(struct file_sim *sim, uint64_t free_bytes)
