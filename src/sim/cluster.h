@@ -7,6 +7,7 @@
 #include "engine/access.h"
 #include "engine/batch_state.h"
 #include "master/core.h"
+#include "sim/disk.h"
 #include "sim/world.h"
 #include "store/get.h"
 #include "store/put.h"
@@ -58,6 +59,8 @@ struct sim_transfer {
     struct batch_state batch; /* the engine's books of this one request */
     uint64_t cookie;          /* of its slice */
     uint64_t moved;
+    int leased; /* from a disk: its owner keeps the extent */
+    int leases; /* taken for it */
 };
 
 enum sim_operation { SIM_IDLE, SIM_GET, SIM_PUT, SIM_REMOVE };
@@ -105,6 +108,7 @@ struct sim_peer {
     uint64_t fences[SIM_ATTACHED_MAX]; /* asked for, not yet answered */
     uint64_t fence_segments[SIM_ATTACHED_MAX];
     int fence_count;
+    struct sim_disk disk;
     /* client */
     struct sim_slot slots[SIM_SLOTS];
     uint64_t operations;
@@ -132,6 +136,7 @@ struct sim {
     struct {
         uint64_t id;
         int node;
+        int disk;
     } * segments; /* every id ever mounted, and whose address it has */
     size_t segment_count;
     struct sim_version *versions;
@@ -140,6 +145,7 @@ struct sim {
     uint64_t safety_end_ns;
     int faults_on;
     int load_on;
+    int has_disks;
     int shm[SIM_CLIENTS]; /* this client reaches nodes by shared memory */
     uint64_t drop_permille, double_permille, late_permille;
 };
@@ -170,8 +176,9 @@ void sim_send_to_peer(struct sim *sim, uint64_t connection, uint16_t message, ui
 void sim_break_connections(struct sim *sim, int peer); /* all of a peer, or of SIM_MASTER */
 
 /* peer.c */
-void sim_peer_start(struct sim *sim, int peer);
-void sim_peer_crash(struct sim *sim, int peer);
+/* 0: it ended at once. */
+int sim_peer_start(struct sim *sim, int peer);
+void sim_peer_crash(struct sim *sim, int peer, enum sim_end end);
 void sim_peer_drive(struct sim *sim, int peer);
 void sim_peer_try_fences(struct sim *sim, int peer);
 
@@ -191,12 +198,18 @@ int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory
 /* Lets go of the peer's mappings, but those of `session` and those a write still goes through. */
 void sim_memory_detach(struct sim *sim, int peer, uint64_t session);
 void sim_memory_put(struct sim_memory *memory);
-void sim_transfer_free(struct sim_transfer *transfer);
+void sim_transfer_free(struct sim *sim, struct sim_transfer *transfer);
+/* The node reads its disk for nobody any more. */
+void sim_transfer_end_leases(struct sim *sim, int node);
 
 /* fault.c */
-/* Draws the next fault; or stops this client as soon as it moves bytes (0: no client). */
-void sim_fault_next(struct sim *sim, int stop_peer);
+/* Draws the next fault; or looks whether the moment has come for one that waits for it. */
+void sim_fault_next(struct sim *sim, int soon);
 void sim_fault_heal(struct sim *sim);
+/* Now, in a way that is drawn; they come back a little later. */
+void sim_fault_end_peer(struct sim *sim, int peer);
+void sim_fault_end_master(struct sim *sim);
+void sim_fault_restart_later(struct sim *sim, int actor);
 /* From now on the cores are refused memory now and then; NULL: no more. */
 void sim_fault_allocations(struct sim *sim);
 

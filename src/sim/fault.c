@@ -3,13 +3,16 @@
 #include "base/alloc.h"
 #include "sim/cluster.h"
 
+/* Faults that wait for their moment: this and whom they hit name the event. */
+enum { SOON_STOP = 1, SOON_END = 100, SOON_AT_DISK = 200 };
+
 static uint64_t some_time(struct sim *sim, uint64_t below_ms)
 {
     return sim->world.now_ns + CLOCK_NS_PER_MS +
            sim_world_below(&sim->world, below_ms * CLOCK_NS_PER_MS);
 }
 
-static void restart_later(struct sim *sim, int actor)
+void sim_fault_restart_later(struct sim *sim, int actor)
 {
     sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, 600),
                                                    .kind = SIM_RESTART,
@@ -17,33 +20,40 @@ static void restart_later(struct sim *sim, int actor)
                                                    .incarnation = 0});
 }
 
-static void crash_peer(struct sim *sim, int peer, enum sim_mark mark)
+void sim_fault_end_peer(struct sim *sim, int peer)
 {
     if (!sim->peers[peer].alive)
         return;
-    sim_world_mark(&sim->world, mark);
-    sim_peer_crash(sim, peer);
-    restart_later(sim, peer);
+    enum sim_end end = SIM_KILLED;
+    sim_world_mark(&sim->world, peer < SIM_NODES ? SIM_MARK_NODE_CRASHED : SIM_MARK_CLIENT_CRASHED);
+    if (sim->peers[peer].disk.present) {
+        end = (enum sim_end)sim_world_below(&sim->world, 3);
+        sim_world_mark(&sim->world, end == SIM_KILLED       ? SIM_MARK_FILE_KEPT
+                                    : end == SIM_POWER_LOST ? SIM_MARK_POWER_LOST
+                                                            : SIM_MARK_FILE_CLOSED);
+    }
+    sim_peer_crash(sim, peer, end);
+    sim_fault_restart_later(sim, peer);
     for (int node = 0; node < SIM_NODES; node++)
         sim_peer_try_fences(sim, node);
 }
 
-static void crash_master(struct sim *sim)
+void sim_fault_end_master(struct sim *sim)
 {
     if (!sim->master_alive)
         return;
     sim_world_mark(&sim->world, SIM_MARK_MASTER_CRASHED);
     sim_master_stop(sim);
-    restart_later(sim, SIM_MASTER);
+    sim_fault_restart_later(sim, SIM_MASTER);
 }
 
 /* Stops a client for longer than every timeout, often; 0 if it moves no bytes just now. */
-static int stop_client(struct sim *sim, int peer)
+static int stop_client(struct sim *sim, int peer, int at_disk)
 {
     int writing = 0, reading = 0;
     for (size_t i = 0; i < sim->transfer_count; i++) {
         const struct sim_transfer *t = &sim->transfers[i];
-        if (!t->live || t->abandoned || t->peer != peer)
+        if (!t->live || t->abandoned || t->peer != peer || (at_disk && !t->leased))
             continue;
         writing |= t->write;
         reading |= !t->write;
@@ -59,36 +69,67 @@ static int stop_client(struct sim *sim, int peer)
 }
 
 /* Tries again in a moment: a stop is worth most in the middle of a transfer. */
-static void stop_client_soon(struct sim *sim, int peer)
+static void stop_client_soon(struct sim *sim, int peer, int at_disk)
 {
-    if (stop_client(sim, peer))
+    if (stop_client(sim, peer, at_disk))
         return;
     sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, 1),
                                                    .kind = SIM_FAULT,
                                                    .actor = SIM_PEERS,
-                                                   .id = (uint64_t)peer});
+                                                   .id = (uint64_t)(at_disk ? SOON_AT_DISK + peer
+                                                                            : SOON_STOP + peer)});
 }
 
-void sim_fault_next(struct sim *sim, int stop_peer)
+static void trouble_disk(struct sim *sim, int node)
+{
+    enum sim_disk_fault fault = (enum sim_disk_fault)sim_world_below(&sim->world, SIM_DISK_FAULTS);
+    if (fault == SIM_DISK_SLOW && sim->peers[node].disk.present)
+        sim_world_mark(&sim->world, SIM_MARK_DISK_SLOW);
+    sim->peers[node].disk.until_ns[fault] = some_time(sim, 500);
+}
+
+/* An end is worth most with the disk at work. */
+static void end_node_soon(struct sim *sim, int node)
+{
+    const struct sim_peer *peer = &sim->peers[node];
+    int busy = 0;
+    for (int i = 0; i < SIM_IOS; i++)
+        busy |= peer->disk.ios[i].kind != SIM_IO_NONE;
+    if (!peer->disk.present || !peer->alive || busy) {
+        sim_fault_end_peer(sim, node);
+        return;
+    }
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, 1),
+                                                   .kind = SIM_FAULT,
+                                                   .actor = SIM_PEERS,
+                                                   .id = (uint64_t)(SOON_END + node)});
+}
+
+void sim_fault_next(struct sim *sim, int soon)
 {
     if (!sim->faults_on)
         return;
-    if (stop_peer != 0) {
-        stop_client_soon(sim, stop_peer);
+    if (soon > 0) {
+        if (soon >= SOON_AT_DISK)
+            stop_client_soon(sim, soon - SOON_AT_DISK, 1);
+        else if (soon >= SOON_END)
+            end_node_soon(sim, soon - SOON_END);
+        else
+            stop_client_soon(sim, soon - SOON_STOP, 0);
         return;
     }
     int node = (int)sim_world_below(&sim->world, SIM_NODES);
     int client = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     int peer = (int)sim_world_below(&sim->world, SIM_PEERS);
-    switch (sim_world_below(&sim->world, 9)) {
+    switch (sim_world_below(&sim->world, sim->has_disks ? 13 : 9)) {
     case 0:
-        crash_peer(sim, node, SIM_MARK_NODE_CRASHED);
+        end_node_soon(sim, node);
         break;
     case 1:
-        crash_peer(sim, client, SIM_MARK_CLIENT_CRASHED);
+        sim_fault_end_peer(sim, client);
         break;
     case 2:
-        crash_master(sim);
+        sim_fault_end_master(sim);
         break;
     case 3:
         sim_world_mark(&sim->world, SIM_MARK_MASTER_STALLED);
@@ -100,7 +141,7 @@ void sim_fault_next(struct sim *sim, int stop_peer)
         break;
     case 5:
     case 6:
-        stop_client_soon(sim, client);
+        stop_client_soon(sim, client, sim->has_disks && sim_world_below(&sim->world, 2) == 0);
         break;
     case 7:
         sim_world_mark(&sim->world, SIM_MARK_PARTITION_MASTER);
@@ -112,10 +153,17 @@ void sim_fault_next(struct sim *sim, int stop_peer)
         sim_world_mark(&sim->world, SIM_MARK_PARTITION_PEERS);
         sim->cut[client][node] ^= 1;
         break;
+    case 9:
+        sim_disk_rot(sim, node);
+        break;
+    default:
+        trouble_disk(sim, node);
+        break;
     }
-    sim_world_push(
-        &sim->world,
-        (struct sim_event){.at_ns = some_time(sim, 400), .kind = SIM_FAULT, .actor = SIM_PEERS});
+    sim_world_push(&sim->world,
+                   (struct sim_event){.at_ns = some_time(sim, sim->has_disks ? 250 : 400),
+                                      .kind = SIM_FAULT,
+                                      .actor = SIM_PEERS});
 }
 
 static bool refuse_memory(void *self)
@@ -140,6 +188,8 @@ void sim_fault_heal(struct sim *sim)
         sim->peers[peer].paused_until_ns = 0;
         for (int other = 0; other < SIM_PEERS; other++)
             sim->cut[peer][other] = 0;
+        for (int fault = 0; fault < SIM_DISK_FAULTS; fault++)
+            sim->peers[peer].disk.until_ns[fault] = 0;
     }
     sim->master_paused_until_ns = 0;
 }

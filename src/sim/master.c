@@ -33,6 +33,9 @@ void sim_master_start(struct sim *sim)
     config.fact_batch = 4;
     config.fact_window = 2;
     config.step = 16;
+    config.disk_lost_keep_ms = 3000;
+    config.offload_wait_ms = 60;
+    config.offload_watermark_ratio = 0.5;
     sim->master_incarnation++;
     enum yolk_status status =
         master_core_create(&config, sim->world.now_ns,
@@ -49,6 +52,14 @@ void sim_master_stop(struct sim *sim)
     master_core_stats(sim->master, &stats);
     sim->world.marks[SIM_MARK_EVICTED] += stats.evictions;
     sim->world.marks[SIM_MARK_REVIVED] += stats.revived;
+    sim->world.marks[SIM_MARK_OFFLOADED] += stats.offloads_done;
+    sim->world.marks[SIM_MARK_OFFLOAD_SKIPPED] += stats.offload_skipped;
+    sim->world.marks[SIM_MARK_MEMORY_EVICTED] += stats.memory_evictions;
+    sim->world.marks[SIM_MARK_DISK_EVICTED] += stats.disk_evictions;
+    sim->world.marks[SIM_MARK_PROMOTED] += stats.promotes_done;
+    sim->world.marks[SIM_MARK_REPLICA_BAD] += stats.replica_bad;
+    if (stats.disk_conflicts > 0)
+        sim_world_fail(&sim->world, "an owner reported a copy where it had reported another");
     const char *broken = master_core_check(sim->master);
     if (broken != NULL)
         sim_world_fail(&sim->world, "the master's books are wrong: %s", broken);

@@ -128,6 +128,8 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
         sim_world_mark(&sim->world, SIM_MARK_GET_HIT);
         const char *wrong =
             sim_version_check(sim, slot->key_numbers[i], slot->buffers[i], (uint64_t)result);
+        if (slot->items[i].medium == WIRE_MEDIUM_LOCAL_DISK)
+            sim_world_mark(&sim->world, SIM_MARK_DISK_HIT);
         if (wrong != NULL)
             sim_world_fail(&sim->world, "R1: get of %s reported %s", slot->keys[i], wrong);
     } else if (result == YOLK_ERR_NOT_FOUND) {

@@ -22,11 +22,13 @@ static void start_node(struct sim_peer *peer, struct store_session_options *opti
     options->mirror = peer->mirror;
 }
 
-void sim_peer_start(struct sim *sim, int index)
+int sim_peer_start(struct sim *sim, int index)
 {
     struct sim_peer *peer = &sim->peers[index];
     struct store_session_options options = {0};
     struct random dice = random_sim_random(&sim->world.dice);
+    if (peer->disk.present && !sim_disk_open(sim, index))
+        return 0;
     peer->index = index;
     peer->alive = 1;
     peer->paused_until_ns = 0;
@@ -48,6 +50,8 @@ void sim_peer_start(struct sim *sim, int index)
     options.holds = peer->holds;
     if (index < SIM_NODES)
         start_node(peer, &options);
+    if (peer->disk.present)
+        options.disk = &peer->disk.mount;
     status = store_session_create(&options, &peer->session);
     assert(status == YOLK_OK);
     sim_peer_drive(sim, index);
@@ -62,6 +66,7 @@ void sim_peer_start(struct sim *sim, int index)
                                               .id = (uint64_t)slot});
         }
     }
+    return 1;
 }
 
 static void end_slots(struct sim_peer *peer)
@@ -73,16 +78,18 @@ static void end_slots(struct sim_peer *peer)
     }
 }
 
-void sim_peer_crash(struct sim *sim, int index)
+void sim_peer_crash(struct sim *sim, int index, enum sim_end end)
 {
     struct sim_peer *peer = &sim->peers[index];
+    if (peer->disk.present)
+        sim_disk_end(sim, index, end);
     peer->alive = 0;
     peer->incarnation++;
     sim_break_connections(sim, index);
     for (size_t i = 0; i < sim->transfer_count; i++) {
         struct sim_transfer *t = &sim->transfers[i];
         if (t->live && t->peer == index && !t->abandoned)
-            sim_transfer_free(t); /* its kernel closed all it had */
+            sim_transfer_free(sim, t); /* its kernel closed all it had */
     }
     sim_memory_detach(sim, index, 0);
     end_slots(peer);
@@ -99,16 +106,14 @@ void sim_peer_crash(struct sim *sim, int index)
     }
 }
 
-static void mounted(struct sim *sim, struct sim_peer *peer, uint64_t segment,
-                    const uint8_t *ticket_key)
+static void note_segment(struct sim *sim, const struct sim_peer *peer, uint64_t segment, int disk)
 {
-    access_grant_set_segment(&peer->grant, segment, ticket_key);
     void *grown = realloc(sim->segments, (sim->segment_count + 1) * sizeof *sim->segments);
     assert(grown != NULL);
     sim->segments = grown;
     sim->segments[sim->segment_count].id = segment;
+    sim->segments[sim->segment_count].disk = disk;
     sim->segments[sim->segment_count++].node = peer->index;
-    sim_world_mark(&sim->world, SIM_MARK_SEGMENT_MOUNTED);
 }
 
 static void connect_later(struct sim *sim, struct sim_peer *peer)
@@ -140,7 +145,8 @@ void sim_peer_try_fences(struct sim *sim, int index)
 
 static void fence(struct sim *sim, struct sim_peer *peer, uint64_t segment, uint64_t session)
 {
-    if (access_grant_fence(&peer->grant, session) != YOLK_OK)
+    if (access_grant_fence(&peer->grant, session) != YOLK_OK ||
+        (peer->disk.present && access_grant_fence(&peer->disk.grant, session) != YOLK_OK))
         return; /* no memory: the master asks again */
     for (int i = 0; i < peer->fence_count; i++) {
         if (peer->fences[i] == session && peer->fence_segments[i] == segment)
@@ -171,6 +177,8 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
                        o->restarted ? SIM_MARK_SESSION_RESTARTED : SIM_MARK_SESSION_OPENED);
         peer->writes_as = o->session;
         sim_memory_detach(sim, peer->index, o->session);
+        if (peer->disk.present)
+            sim_disk_opened(sim, peer->index);
         break;
     case STORE_SESSION_EXPIRED:
         sim_world_mark(&sim->world, SIM_MARK_SESSION_EXPIRED);
@@ -179,7 +187,17 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
         store_session_quiet(peer->session, sim->world.now_ns);
         break;
     case STORE_SESSION_MOUNTED:
-        mounted(sim, peer, o->segment, peer->grant.ticket_key);
+        access_grant_set_segment(&peer->grant, o->segment, peer->grant.ticket_key);
+        note_segment(sim, peer, o->segment, 0);
+        sim_world_mark(&sim->world, SIM_MARK_SEGMENT_MOUNTED);
+        break;
+    case STORE_SESSION_QUIET:
+        store_tier_unmount(peer->disk.tier);
+        peer->disk.quieting = 1;
+        break;
+    case STORE_SESSION_DISK_MOUNTED:
+        sim_disk_mounted(sim, peer->index, o->segment);
+        note_segment(sim, peer, o->segment, 1);
         break;
     case STORE_SESSION_FENCE:
         fence(sim, peer, o->segment, o->session);
@@ -187,8 +205,6 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
     case STORE_SESSION_PUT_EXPIRED:
         sim_world_mark(&sim->world, SIM_MARK_PUT_EXPIRED);
         break;
-    case STORE_SESSION_QUIET:
-    case STORE_SESSION_DISK_MOUNTED:
     case STORE_SESSION_UNMOUNTED:
     case STORE_SESSION_CLOSED:
     case STORE_SESSION_WAIT:
@@ -207,7 +223,7 @@ void sim_peer_drive(struct sim *sim, int index)
         }
         store_session_next(peer->session, sim->world.now_ns, &output);
         perform(sim, peer, &output);
-        if (output.kind != STORE_SESSION_WAIT)
+        if (output.kind != STORE_SESSION_WAIT || (peer->disk.present && sim_disk_drive(sim, index)))
             continue;
         if (output.deadline_ns == CLOCK_NEVER || output.deadline_ns == peer->tick_at_ns)
             break;

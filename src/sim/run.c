@@ -67,6 +67,8 @@ static void frame_for_peer(struct sim *sim, const struct sim_event *event)
     }
     if (peer->control != event->id)
         return;
+    if (peer->disk.present)
+        store_tier_input(peer->disk.tier, event->message, event->body, event->body_size);
     store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id,
                         event->body, event->body_size);
     sim_peer_drive(sim, event->actor);
@@ -78,8 +80,17 @@ static void restart(struct sim *sim, int actor)
 {
     if (actor == SIM_MASTER && !sim->master_alive)
         sim_master_start(sim);
-    else if (actor != SIM_MASTER && !sim->peers[actor].alive)
-        sim_peer_start(sim, actor);
+    else if (actor != SIM_MASTER && !sim->peers[actor].alive && !sim_peer_start(sim, actor))
+        sim_fault_restart_later(sim, actor);
+}
+
+/* Of several events for one alarm only that which was set last rings. */
+static int rings(struct sim *sim, uint64_t *alarm_ns)
+{
+    if (*alarm_ns == 0 || *alarm_ns > sim->world.now_ns)
+        return 0;
+    *alarm_ns = 0;
+    return 1;
 }
 
 static void handle(struct sim *sim, const struct sim_event *event)
@@ -91,7 +102,7 @@ static void handle(struct sim *sim, const struct sim_event *event)
         sim_master_input(sim, event);
         break;
     case SIM_MASTER_TICK:
-        if (sim->master_tick_at_ns == event->at_ns || sim->master_paused_until_ns != 0)
+        if (rings(sim, &sim->master_tick_at_ns))
             sim_master_tick(sim);
         break;
     case SIM_TO_PEER:
@@ -104,12 +115,12 @@ static void handle(struct sim *sim, const struct sim_event *event)
         link_down(sim, event);
         break;
     case SIM_PEER_TICK:
-        peer->tick_at_ns = 0;
-        sim_peer_drive(sim, event->actor);
+        if (rings(sim, &peer->tick_at_ns))
+            sim_peer_drive(sim, event->actor);
         break;
     case SIM_SLOT_TICK:
-        peer->slots[event->id].tick_at_ns = 0;
-        sim_slot_drive(sim, event->actor, (int)event->id);
+        if (rings(sim, &peer->slots[event->id].tick_at_ns))
+            sim_slot_drive(sim, event->actor, (int)event->id);
         break;
     case SIM_SLOT_START:
         sim_slot_start(sim, event->actor, (int)event->id);
@@ -119,6 +130,16 @@ static void handle(struct sim *sim, const struct sim_event *event)
         break;
     case SIM_FAULT:
         sim_fault_next(sim, (int)event->id);
+        break;
+    case SIM_DISK_IO:
+        sim_disk_step(sim, event->actor, event->id);
+        break;
+    case SIM_DISK_TICK:
+        if (rings(sim, &peer->disk.tick_at_ns))
+            sim_peer_drive(sim, event->actor);
+        break;
+    case SIM_DISK_FRAME:
+        sim_send_to_master(sim, peer->control, event->message, 0, event->body, event->body_size);
         break;
     case SIM_RESTART:
         restart(sim, event->actor);
@@ -206,17 +227,48 @@ static void check_settled(struct sim *sim)
     expect_zero(sim, master_core_recount(sim->master, &counted),
                 "gauges that differ from a recount");
     master_core_stats(sim->master, &stats);
-    if (stats.segments_open != SIM_NODES)
-        sim_world_fail(&sim->world, "R6: after healing, %llu of %d segments are open",
-                       (unsigned long long)stats.segments_open, SIM_NODES);
+    uint64_t segments = SIM_NODES;
+    for (int node = 0; node < SIM_NODES; node++)
+        segments += (uint64_t)sim->peers[node].disk.present;
+    if (stats.segments_open != segments)
+        sim_world_fail(&sim->world, "R6: after healing, %llu of %llu segments are open",
+                       (unsigned long long)stats.segments_open, (unsigned long long)segments);
     expect_zero(sim, stats.zombies, "sessions not fenced");
     expect_zero(sim, stats.limbo_bytes, "bytes in limbo");
     expect_zero(sim, stats.open_bytes, "bytes of puts that are over");
     expect_zero(sim, stats.guards, "guards");
+    expect_zero(sim, stats.disk_limbo_bytes, "bytes of disks in limbo");
+    expect_zero(sim, stats.disk_lost_bytes, "bytes of lost disks");
+    expect_zero(sim, stats.tasks, "tasks not answered");
     for (int peer = 0; peer < SIM_PEERS; peer++) {
         if (!store_session_is_open(sim->peers[peer].session))
             sim_world_fail(&sim->world, "R6: after healing, the session of peer %d is not open",
                            peer);
+        else if (sim->peers[peer].disk.present)
+            sim_disk_check_settled(sim, peer);
+    }
+}
+
+/* What is on the disk of a node is served again after the node ended in whatever way, and the
+ * master with it or not. Nothing evicts or removes meanwhile, and what was read wrong before was
+ * dropped then; only what rotted unread may be missing. */
+static void check_restart(struct sim *sim)
+{
+    int node = (int)sim_world_below(&sim->world, SIM_NODES);
+    const struct sim_disk *disk = &sim->peers[node].disk;
+    int keys[SIM_EXTENTS_MAX];
+    int count = sim_disk_sound_keys(sim, node, keys);
+    if (!disk->present)
+        return;
+    sim_fault_end_peer(sim, node);
+    if (sim_world_below(&sim->world, 3) == 0)
+        sim_fault_end_master(sim);
+    run_until(sim, sim->world.now_ns + SETTLE_MS / 2 * CLOCK_NS_PER_MS);
+    if (sim->world.failure[0] == 0)
+        check_settled(sim);
+    for (int i = 0; i < count && sim->world.failure[0] == 0; i++) {
+        sim_slot_begin_final(sim, SIM_NODES + 1, 0, SIM_GET, keys[i]);
+        run_until(sim, sim->world.now_ns + FINAL_MS * CLOCK_NS_PER_MS / 2);
     }
 }
 
@@ -243,9 +295,14 @@ static void start(struct sim *sim, uint64_t seed)
     sim->late_permille = sim_world_below(&sim->world, 20);
     for (int i = 0; i < SIM_CLIENTS; i++)
         sim->shm[i] = (int)sim_world_below(&sim->world, 2);
+    sim->has_disks = (int)sim_world_below(&sim->world, 2);
+    for (int node = 0; sim->has_disks && node < SIM_NODES; node++) {
+        if (node == 0 || sim_world_below(&sim->world, 4) > 0)
+            sim_disk_create(sim, node);
+    }
     sim_master_start(sim);
     for (int peer = 0; peer < SIM_PEERS; peer++)
-        sim_peer_start(sim, peer);
+        restart(sim, peer);
     sim_world_push(&sim->world,
                    (struct sim_event){.at_ns = sim->world.now_ns + 200 * CLOCK_NS_PER_MS,
                                       .kind = SIM_FAULT,
@@ -256,14 +313,16 @@ static void finish(struct sim *sim)
 {
     for (int peer = 0; peer < SIM_PEERS; peer++) {
         if (sim->peers[peer].alive)
-            sim_peer_crash(sim, peer);
+            sim_peer_crash(sim, peer, SIM_KILLED);
     }
     if (sim->master_alive)
         sim_master_stop(sim);
     for (size_t i = 0; i < sim->transfer_count; i++) {
         if (sim->transfers[i].live)
-            sim_transfer_free(&sim->transfers[i]);
+            sim_transfer_free(sim, &sim->transfers[i]);
     }
+    for (int node = 0; node < SIM_NODES; node++)
+        sim_disk_destroy(sim, node);
     sim_world_free(&sim->world);
     free(sim->connections);
     free(sim->transfers);
@@ -286,6 +345,8 @@ uint64_t sim_run(uint64_t seed, const struct sim_options *options, uint64_t mark
     }
     if (sim->world.failure[0] == 0)
         check_settled(sim);
+    if (sim->world.failure[0] == 0)
+        check_restart(sim);
     if (sim->world.failure[0] == 0)
         check_final(sim);
     uint64_t hash = sim->world.hash;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "sim/cluster.h"
 
 enum { MARKS_NEEDED_FROM = 100 };
@@ -83,6 +84,7 @@ int sim_main(const struct base_config *config, const char *program)
     uint64_t failed = 0;
     if (!read_arguments(config, program, &arguments))
         return 2;
+    base_log_set_level(LOG_LEVEL_ERROR); /* troubles of disks are what is simulated */
     uint64_t seeds = 0;
     for (uint64_t seed = arguments.first; seeds == 0 || seed != arguments.last + 1; seed++, seeds++)
         failed += !run_twice(seed, &arguments, program, marks);

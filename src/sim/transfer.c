@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "sim/cluster.h"
+#include "wire/msg.h"
 
 enum { CHUNK = 512 };
 
@@ -71,9 +73,33 @@ int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory
     return 0;
 }
 
-void sim_transfer_free(struct sim_transfer *transfer)
+static void end_lease(struct sim *sim, struct sim_transfer *t)
+{
+    const struct sim_peer *node = &sim->peers[t->node];
+    if (t->leased && node->alive && node->incarnation == t->node_incarnation) {
+        struct storage_stats before, after;
+        storage_stats(node->disk.storage, &before);
+        storage_unlease(node->disk.storage, t->action.offset);
+        storage_stats(node->disk.storage, &after);
+        if (after.doomed < before.doomed)
+            sim_world_mark(&sim->world, SIM_MARK_FREED_WAITED);
+        sim_disk_wake(sim, t->node);
+    }
+    t->leased = 0;
+}
+
+void sim_transfer_end_leases(struct sim *sim, int node)
+{
+    for (size_t i = 0; i < sim->transfer_count; i++) {
+        if (sim->transfers[i].live && sim->transfers[i].node == node)
+            end_lease(sim, &sim->transfers[i]);
+    }
+}
+
+void sim_transfer_free(struct sim *sim, struct sim_transfer *transfer)
 {
     transfer->live = 0;
+    end_lease(sim, transfer);
     batch_state_free(&transfer->batch);
     if (transfer->memory != NULL)
         sim_memory_put(transfer->memory);
@@ -113,6 +139,8 @@ static void schedule(struct sim *sim, size_t index)
     uint64_t delay = 5 * CLOCK_NS_PER_US + sim_world_below(&sim->world, 200 * CLOCK_NS_PER_US);
     if (sim->faults_on && sim_world_chance(&sim->world, 10))
         delay += sim_world_below(&sim->world, 100 * CLOCK_NS_PER_MS); /* a slow one */
+    if (t->leased && sim_disk_is_failing(sim, t->node, SIM_DISK_SLOW))
+        delay += sim_world_below(&sim->world, 60 * CLOCK_NS_PER_MS);
     /* What is under way in a network moves even if its sender is stopped or gone. */
     int actor = t->abandoned ? SIM_PEERS : t->peer;
     sim_world_push(
@@ -124,10 +152,10 @@ static void schedule(struct sim *sim, size_t index)
                            .id = index});
 }
 
-static int node_of(const struct sim *sim, uint64_t segment)
+static int node_of(const struct sim *sim, uint64_t segment, int disk)
 {
     for (size_t i = sim->segment_count; i-- > 0;) {
-        if (sim->segments[i].id == segment)
+        if (sim->segments[i].id == segment && sim->segments[i].disk == disk)
             return sim->segments[i].node;
     }
     return -1;
@@ -142,9 +170,34 @@ static void tell(struct sim *sim, const struct sim_transfer *t, enum yolk_status
         store_get_transferred(slot->get, sim->world.now_ns, t->action.cookie, status);
 }
 
+static int is_from_disk(const struct sim_transfer *t)
+{
+    return !t->write && t->action.medium == WIRE_MEDIUM_LOCAL_DISK;
+}
+
+/* What a disk gave is believed only with its checksum. Under one lease only harm done to the disk
+ * explains a wrong one. */
+static enum yolk_status verify(struct sim *sim, const struct sim_transfer *t,
+                               enum yolk_status status)
+{
+    const struct sim_peer *node = &sim->peers[t->node];
+    const uint8_t *bytes = sim->peers[t->peer].slots[t->slot].buffers[t->action.item];
+    if (status == YOLK_ERR_STALE)
+        sim_world_mark(&sim->world, SIM_MARK_DISK_STALE);
+    if (status != YOLK_OK || base_crc32c(0, bytes, t->action.size) == t->action.checksum)
+        return status;
+    sim_world_mark(&sim->world, SIM_MARK_CORRUPT_FOUND);
+    if (t->leases == 1 && !node->disk.kept[t->action.offset / SIM_EXTENT_UNIT].rotten)
+        sim_world_fail(&sim->world, "a value on the disk of node %d changed while it was leased",
+                       t->node);
+    return YOLK_ERR_CORRUPT;
+}
+
 static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status status)
 {
     int peer = t->peer, slot = t->slot, abandoned = t->abandoned;
+    if (is_from_disk(t))
+        status = verify(sim, t, status);
     struct sim_transfer copy = *t;
     if (!abandoned)
         close_books(sim, t, status);
@@ -152,7 +205,7 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
         sim->world.now_ns >
             sim->peers[peer].slots[slot].sent_at_ns + SIM_GUARD_MS * CLOCK_NS_PER_MS)
         sim_world_mark(&sim->world, SIM_MARK_READ_LATE);
-    sim_transfer_free(t);
+    sim_transfer_free(sim, t);
     if (!abandoned) {
         tell(sim, &copy, status);
         sim_slot_drive(sim, peer, slot);
@@ -176,14 +229,15 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
         sim->transfers = grown;
         sim->transfer_count++;
     }
-    int node = node_of(sim, action->segment);
+    int disk = !write && action->medium == WIRE_MEDIUM_LOCAL_DISK;
+    int node = node_of(sim, action->segment, disk);
     assert(action->size > 0);
     sim->transfers[index] = (struct sim_transfer){.live = 1,
                                                   .peer = peer,
                                                   .slot = slot,
                                                   .node = node,
                                                   .write = write,
-                                                  .shm = sim->shm[peer - SIM_NODES],
+                                                  .shm = !disk && sim->shm[peer - SIM_NODES],
                                                   .action = *action};
     sim_fault_allocations(NULL); /* a request that gets no books never becomes one */
     keep_books(&sim->transfers[index]);
@@ -208,15 +262,36 @@ static enum yolk_status let_in(struct sim *sim, struct sim_transfer *t)
                                           .size = t->action.size,
                                           .ticket = t->write ? &ticket : NULL,
                                           .opcode = t->write ? YOLK_WRITE : YOLK_READ};
-    enum yolk_status status = access_check(&sim->peers[t->node].grant, &request);
+    struct sim_peer *node = &sim->peers[t->node];
+    int disk = is_from_disk(t);
+    enum yolk_status status = access_check(disk ? &node->disk.grant : &node->grant, &request);
     if (status == YOLK_ERR_STALE)
         sim_world_mark(&sim->world, SIM_MARK_ACCESS_STALE);
     else if (status == YOLK_ERR_ACCESS)
         sim_world_mark(&sim->world, SIM_MARK_ACCESS_DENIED);
     if (status == YOLK_OK) {
         t->checked = 1;
+        if (disk)
+            status =
+                sim_disk_lease(sim, t->node, t->action.offset, t->action.size, t->action.key_hash);
+        t->leased = disk && status == YOLK_OK;
+        t->leases += t->leased;
         if (t->shm && t->write)
             attach(t->memory, t->peer, t->action.session);
+    }
+    return status;
+}
+
+/* A value is read in slices, each under a lease of its own, at times by several requests. */
+static enum yolk_status move_from_disk(struct sim *sim, struct sim_transfer *t)
+{
+    uint64_t size = t->action.size - t->moved < CHUNK ? t->action.size - t->moved : CHUNK;
+    uint8_t *local = sim->peers[t->peer].slots[t->slot].buffers[t->action.item] + t->moved;
+    enum yolk_status status = sim_disk_read(sim, t->node, t->action.offset + t->moved, local, size);
+    t->moved += size;
+    if (sim_world_chance(&sim->world, 100) && t->moved < t->action.size) {
+        end_lease(sim, t);
+        t->checked = 0;
     }
     return status;
 }
@@ -307,7 +382,15 @@ void sim_transfer_step(struct sim *sim, size_t index)
         schedule(sim, index); /* a stopped node neither reads nor writes its sockets */
         return;
     }
-    move(sim, t);
+    if (is_from_disk(t)) {
+        enum yolk_status status = move_from_disk(sim, t);
+        if (status != YOLK_OK) {
+            finish(sim, t, status);
+            return;
+        }
+    } else {
+        move(sim, t);
+    }
     if (t->moved == t->action.size)
         finish(sim, t, YOLK_OK);
     else

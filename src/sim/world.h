@@ -22,6 +22,9 @@ enum sim_event_kind {
     SIM_CHUNK,      /* some bytes of a transfer move */
     SIM_FAULT,      /* the next fault is drawn */
     SIM_RESTART,    /* a crashed process comes back */
+    SIM_DISK_IO,    /* some bytes move between a node's memory and its disk */
+    SIM_DISK_TICK,  /* the tier machine's deadline */
+    SIM_DISK_FRAME, /* what it has to say leaves */
 };
 
 enum { SIM_MASTER = -1 };
@@ -74,7 +77,38 @@ struct sim_event {
     X(PUT_FAILED, "put failed otherwise")                                                          \
     X(REMOVED, "key removed")                                                                      \
     X(EVICTED, "key evicted")                                                                      \
-    X(REVIVED, "placement revived from a mirror")
+    X(REVIVED, "placement revived from a mirror")                                                  \
+    X(DISK_MOUNTED, "disk mounted")                                                                \
+    X(OFFLOADED, "copied to a disk")                                                               \
+    X(OFFLOAD_NO_SPACE, "copy to a disk put off for its space")                                    \
+    X(OFFLOAD_SKIPPED, "evicted without the copy to disk")                                         \
+    X(MEMORY_EVICTED, "evicted from memory, still on a disk")                                      \
+    X(DISK_EVICTED, "evicted from a disk")                                                         \
+    X(FREED_ACKNOWLEDGED, "freed space of a disk acknowledged")                                    \
+    X(FREED_WAITED, "deleted extent waited for its reader")                                        \
+    X(PROMOTED, "copied back to memory")                                                           \
+    X(DISK_HIT, "get answered from a disk")                                                        \
+    X(DISK_STALE, "read of a disk refused: not there any more")                                    \
+    X(CORRUPT_FOUND, "wrong bytes of a disk found by a get")                                       \
+    X(PROMOTE_CORRUPT, "wrong bytes of a disk found by a copy to memory")                          \
+    X(REPLICA_BAD, "disk replica dropped as bad")                                                  \
+    X(CHECKPOINT, "checkpoint completed")                                                          \
+    X(RECOVERED, "extent recovered at a start")                                                    \
+    X(OFFER_ACCEPTED, "recovered extent accepted by a master")                                     \
+    X(OFFER_REJECTED, "extent offered and rejected")                                               \
+    X(POWER_LOST, "power lost")                                                                    \
+    X(FILE_KEPT, "node killed, its file kept")                                                     \
+    X(FILE_CLOSED, "node ended in good order")                                                     \
+    X(RECORD_LOST, "unsynced extent lost with the power")                                          \
+    X(VALUE_TORN, "record kept, value lost or torn: found at the start")                           \
+    X(BIT_ROT, "bit of a value turned")                                                            \
+    X(DISK_WRITE_FAILED, "write to a disk failed: EIO")                                            \
+    X(DISK_SYNC_FAILED, "sync of a disk failed: EIO")                                              \
+    X(DISK_READ_FAILED, "read of a disk failed: EIO")                                              \
+    X(DISK_FULL, "write to a disk failed: ENOSPC")                                                 \
+    X(DISK_SLOW, "disk slow")                                                                      \
+    X(DISK_OPEN_FAILED, "extent file could not be opened")                                         \
+    X(TIER_OFF, "tier off for a while")
 
 enum sim_mark {
 #define X(name, text) SIM_MARK_##name,
