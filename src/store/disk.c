@@ -278,7 +278,7 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
         .depth = DISK_DEPTH,
         .depth_bytes = DEPTH_BYTES,
         .sync_ns = options->sync_ms * NS_PER_MS,
-        .retry_first_ns = NS_PER_S,
+        .retry_first_ns = 200 * NS_PER_MS,
         .retry_max_ns = 30 * NS_PER_S,
     };
     return store_tier_create(&tier, &disk->tier);

@@ -353,7 +353,14 @@ static int make_disk(struct yolk_store *store)
         .wake = wake_control,
         .wake_self = store,
     };
-    return store_disk_open(&options, &store->disk);
+    int status = store_disk_open(&options, &store->disk);
+    if (status != YOLK_ERR_IO && status != YOLK_ERR_NO_SPACE)
+        return status;
+    /* Nothing is wrong with what was asked for, only with the disk: memory serves without it. */
+    log_error("this node has no disk until it is started again: %s", yolk_last_error());
+    base_error_clear();
+    store->disk = NULL;
+    return YOLK_OK;
 }
 
 static int make_parts(struct yolk_store *store, uint64_t deadline_ns)

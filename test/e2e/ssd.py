@@ -32,13 +32,14 @@ def _(c):
     refused(c, "replay", "--synthetic", "--ssd", "1GiB", "--master", "127.0.0.1:9", says=["--ssd", "running cluster"])
 
 
-def replay(c, *args):
+def replay(c, *args, faults=""):
+    """(what it says, its report); `faults`: how its files go wrong."""
     report = os.path.join(c.dir, "report.json")
     code, out, err = c.run("replay", "--synthetic", "--requests", "1500", "--block-size", "16KiB", "--json", report, *args,
-                           timeout_s=300)
+                           env={"YOLK_TEST_FILE_FAULTS": faults}, timeout_s=300)
     check_equal(code, 0, f"exit code of the replay\n{out.decode()}\n{err}")
     with open(report, encoding="utf-8") as file:
-        return out.decode(), json.load(file)
+        return out.decode() + err, json.load(file)
 
 
 def check_good(report):
@@ -59,6 +60,30 @@ def _(c):
         check(report["hits_by_tier"]["ssd"] > 0 and report["hits_by_tier"]["memory"] > 0, report)
         where = out.split("disk files are in ", 1)[1].split(",", 1)[0]
         check(not os.path.exists(where), f"{where} is left")
+
+
+@test("ssd.faults")
+def _(c):
+    """A disk that fails costs hits, never an operation or a byte; it is said why, and used again when it works."""
+    small = ("--embedded", "--nodes", "1", "--dram", "32MiB", "--ssd", "1GiB")
+    _, good = replay(c, *small)
+    for faults, says, hits in (
+            ("write:100=eio", "", "most"),
+            ("write:100+=eio", "takes no more values for now, what is there is still read", "some"),
+            ("write:100+8=enospc", "", "most"),
+            ("sync:8=eio", "takes values again", "most"),
+            ("read:20+20=eio", "", "most"),
+            ("open:0+=nodirect", "through the page cache", "all"),
+            ("allocate:0+=eopnotsupp", "cannot reserve blocks", "all"),
+            ("allocate:0+=enospc", "this node has no disk", "none"),
+            ("open:0+=eio", "this node has no disk", "none")):
+        said, report = replay(c, *small, faults=faults)
+        check_good(report)
+        check_in(says, said, faults)
+        from_disk = report["hits_by_tier"]["ssd"]
+        check(report["blocks_hit"] <= good["blocks_hit"], f"{faults}: more hits than without")
+        check({"all": report["blocks_hit"] == good["blocks_hit"], "most": from_disk > 0, "some": True,
+               "none": from_disk == 0}[hits], f"{faults}: {report} beside {good}")
 
 
 @test("ssd.full")
