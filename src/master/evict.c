@@ -59,21 +59,23 @@ static void drop(struct master_core *core, struct master_extent *extent)
     master_object_drop(core, object, GHOST_EVICTED);
 }
 
-/* The first that need not be copied, as far as that is still so. */
-static struct master_extent *next_clean(struct master_core *core, struct master_segment *segment)
+struct master_extent *master_evict_clean(struct master_core *core, struct master_segment *segment)
 {
-    struct master_extent *extent;
-    while ((extent = first_of(&segment->tier.clean)) != NULL && !master_extent_spare(extent) &&
-           !master_tier_refuses(core, extent))
+    for (uint32_t n = 0; n < core->config.step; n++) {
+        struct master_extent *extent = first_of(&segment->tier.clean);
+        if (extent == NULL || segment->tier.mate == NULL || master_extent_spare(extent) ||
+            master_tier_refuses(core, extent))
+            return extent;
         master_extent_named(extent, IN_DIRTY, false);
-    return extent;
+    }
+    return NULL;
 }
 
 /* False: nothing more can go now. */
 static bool evict_one(struct master_core *core, struct master_segment *segment, uint64_t *done)
 {
     bool tiered = segment->tier.mate != NULL && !master_segment_is_disk(segment);
-    struct master_extent *extent = next_clean(core, segment);
+    struct master_extent *extent = master_evict_clean(core, segment);
     if (extent == NULL)
         extent = master_evict_next(core, segment);
     if (extent == NULL)

@@ -445,6 +445,8 @@ bool master_evict_keys(struct master_core *core);
 bool master_evict_background(struct master_core *core, struct master_segment *segment,
                              uint32_t budget);
 void master_probe(struct master_core *core, struct master_extent *extent);
+/* The first that may go as it is; those before it that may not any more become dirty. */
+struct master_extent *master_evict_clean(struct master_core *core, struct master_segment *segment);
 /* What is to go next; it stays where it is. NULL: nothing may go. */
 struct master_extent *master_evict_next(struct master_core *core, struct master_segment *segment);
 

@@ -321,6 +321,49 @@ static void memory_is_not_reused_under_a_task_whose_disk_went(void **state)
     assert_int_equal(kit_stats(&kit).limbo_bytes, 0);
 }
 
+/* What was clean by the disk that went is copied to the next one before it goes. */
+static void another_disk_takes_the_place_of_one_that_went(void **state)
+{
+    (void)state;
+    fill_all();
+    struct wire_segment_unmount unmount = {.request = {.session = owner}, .segment = disk};
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, ++kit.request_id, &unmount);
+    kit_tick(&kit, 0);
+    struct master_stats before = kit_stats(&kit);
+    uint64_t clean = before.offloads_done - before.memory_evictions;
+    assert_true(clean > 0);
+    disk = mount_disk(1, owner, 2, DISK, 0);
+    disk_seq = 0;
+    kit_tick(&kit, 0);
+    pump();
+    for (uint64_t at = 0; !no_task(); at += VALUE) {
+        struct task task = next_task();
+        assert_int_equal(task.disk, disk);
+        copied(task, at);
+    }
+    assert_int_equal(kit_stats(&kit).offloads_done, before.offloads_done + clean);
+    for (int n = 16; kit_stats(&kit).memory_evictions < before.memory_evictions + clean; n++)
+        (void)put(n, VALUE);
+    assert_int_equal(kit_stats(&kit).evictions, 0);
+    for (int n = (int)before.memory_evictions; n < 16; n++)
+        assert_true(exists(n));
+}
+
+/* Without a disk memory is as it was without one. */
+static void a_disk_that_went_is_not_waited_for(void **state)
+{
+    (void)state;
+    fill_all();
+    struct wire_segment_unmount unmount = {.request = {.session = owner}, .segment = disk};
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, ++kit.request_id, &unmount);
+    kit_tick(&kit, 0);
+    for (int n = 16; n < 40; n++)
+        assert_int_equal(put_within(n, 100), YOLK_OK);
+    assert_true(no_task());
+    assert_int_equal(kit_stats(&kit).offload_skipped, 0);
+    assert_false(exists(20));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +379,8 @@ int main(void)
         KIT_TEST(an_unanswered_task_is_said_again),
         KIT_TEST(what_is_being_copied_is_not_leased),
         KIT_TEST(memory_is_not_reused_under_a_task_whose_disk_went),
+        KIT_TEST(another_disk_takes_the_place_of_one_that_went),
+        KIT_TEST(a_disk_that_went_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
