@@ -23,7 +23,7 @@
 #include "storage/storage.h"
 
 #define BLOCK       4096u
-#define FEW         300000u
+#define FEW         100000u
 #define OPEN_MAX_NS (5 * CLOCK_NS_PER_S)
 
 /* No values are written, and a new file reads as zeros. */
