@@ -346,6 +346,49 @@ static void both_mirrors_meet_after_a_restart_of_the_master(void **state)
     end_gets();
 }
 
+static struct master_core *copy;
+
+static void replay(void *self, const struct master_fact *fact)
+{
+    (void)self;
+    assert_int_equal(master_core_replay(copy, 1, fact), YOLK_OK);
+}
+
+static int start_copied(void **state)
+{
+    assert_int_equal(master_core_create(NULL, 1, 9, &copy), YOLK_OK);
+    kit_on_fact = replay;
+    return start(state);
+}
+
+/* Another master that has the facts knows the disk, and takes up only what lies there. */
+static void facts_tell_of_disks_too(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    struct master_stats theirs;
+    only_on_disk();
+    assert_int_equal(get(0, at), 1);
+    end_gets();
+    kit_on_fact = NULL;
+    master_core_stats(copy, &theirs);
+    assert_int_equal(theirs.disk_lost_bytes, kit_stats(&kit).disk_live_bytes);
+    assert_true(theirs.disk_lost_bytes > 0);
+    kit_check(copy);
+    master_core_destroy(kit.core);
+    kit.core = copy;
+    reader = kit_open(&kit, 2, 1);
+    owner = kit_open(&kit, 1, 1);
+    disk = mount_disk(1, owner, 1, DISK, 1);
+    struct wire_offer offered = {at[0].offset, VALUE, at[0].checksum};
+    assert_false(exists(0));
+    assert_true(offer(1, owner, disk, "k0", offered, 0));
+    assert_false(offer(1, owner, disk, "new", (struct wire_offer){DISK - VALUE, VALUE, 7}, 1));
+    assert_true(exists(0));
+    kit_tick(&kit, 0);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, VALUE);
+}
+
 /* Nothing of memory goes for want of space in the index, and nothing of a disk before its time. */
 static void disks_make_room_in_a_full_index(void **state)
 {
@@ -393,6 +436,7 @@ int main(void)
         KIT_TEST(wrong_bytes_of_the_last_replica_cost_the_key),
         KIT_TEST(eviction_of_the_disk_leaves_memory_alone),
         KIT_TEST(both_mirrors_meet_after_a_restart_of_the_master),
+        cmocka_unit_test_setup_teardown(facts_tell_of_disks_too, start_copied, kit_stop),
         cmocka_unit_test_setup_teardown(disks_make_room_in_a_full_index, start_small, kit_stop),
         cmocka_unit_test_setup_teardown(a_disk_that_was_forgotten_is_not_believed, start_forgetful,
                                         kit_stop),

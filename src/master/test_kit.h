@@ -40,6 +40,9 @@ struct kit {
     uint64_t op;
 };
 
+/* Facts of all kits go here, if it is set. */
+static void (*kit_on_fact)(void *self, const struct master_fact *fact);
+
 static void kit_on_send(void *self, uint64_t connection, uint16_t kind, uint64_t request_id,
                         const uint8_t *body, size_t size)
 {
@@ -106,7 +109,7 @@ UNUSED static struct base_buf kit_encode(uint16_t kind, const void *msg)
 static void kit_raw(struct kit *kit, uint64_t connection, uint16_t kind, uint64_t id,
                     const void *msg)
 {
-    struct master_sink sink = {.self = kit, .send = kit_on_send};
+    struct master_sink sink = {.self = kit, .send = kit_on_send, .fact = kit_on_fact};
     struct base_buf out = kit_encode(kind, msg);
     struct wire_header header = {kind, (uint32_t)out.size, id};
     assert_int_equal(master_core_input(kit->core, kit->now, connection, &header, out.data, &sink),
@@ -130,7 +133,7 @@ UNUSED static void kit_call(struct kit *kit, uint64_t connection, uint16_t kind,
 
 UNUSED static void kit_tick(struct kit *kit, uint64_t ms)
 {
-    struct master_sink sink = {.self = kit, .send = kit_on_send};
+    struct master_sink sink = {.self = kit, .send = kit_on_send, .fact = kit_on_fact};
     for (uint64_t done = 0; done <= ms; done += 50) {
         (void)master_core_tick(kit->core, kit->now, &sink);
         if (done < ms)
