@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "base/limits.h"
 #include "storage/format.h"
@@ -686,6 +687,64 @@ static void close_answers_for_the_disk(void **state)
     kit_free(&kit);
 }
 
+/* ---- memory ---- */
+static bool refuse_after(void *self)
+{
+    unsigned *left = self;
+    if (*left == 0)
+        return true;
+    --*left;
+    return false;
+}
+
+/* With the n-th allocation refused, for each n: NO_MEMORY, and nothing has changed. */
+static void goes_on_without_memory(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 19, CAPACITY);
+    uint64_t size, id, seq;
+    good_file(&kit, &size);
+    unsigned refusals = 0;
+    int status = YOLK_ERR_NO_MEMORY;
+    for (unsigned n = 0; status == YOLK_ERR_NO_MEMORY; n++) {
+        unsigned left = n;
+        base_alloc_set_hook(refuse_after, &left);
+        status = storage_open(&kit.fs, &kit.options, &kit.s);
+        base_alloc_set_hook(NULL, NULL);
+        refusals += status == YOLK_ERR_NO_MEMORY;
+    }
+    assert_int_equal(status, YOLK_OK);
+    assert_true(refusals > 5);
+    assert_int_equal(storage_info(kit.s)->extents, 5);
+
+    unsigned none = 0;
+    struct storage_stats before = stats(&kit);
+    base_alloc_set_hook(refuse_after, &none);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &id), YOLK_ERR_NO_MEMORY);
+    base_alloc_set_hook(NULL, NULL);
+    assert_int_equal(stats(&kit).free_bytes, before.free_bytes);
+    assert_int_equal(storage_reserve(kit.s, "k", 1, 1, &id), YOLK_OK);
+    base_alloc_set_hook(refuse_after, &none);
+    assert_int_equal(storage_written(kit.s, id, 0), YOLK_ERR_NO_MEMORY);
+    struct item *item = &kit.items[0];
+    assert_int_equal(storage_delete(kit.s, item->offset, &seq), YOLK_ERR_NO_MEMORY);
+    base_alloc_set_hook(NULL, NULL);
+    check(&kit);
+    assert_int_equal(stats(&kit).reserved, 1);
+    assert_int_equal(storage_written(kit.s, id, 0), YOLK_OK);
+    assert_int_equal(storage_delete(kit.s, item->offset, &seq), YOLK_OK);
+    assert_int_equal(seq, 1);
+    /* What is under way needs none. */
+    base_alloc_set_hook(refuse_after, &none);
+    kit_settle(&kit);
+    base_alloc_set_hook(NULL, NULL);
+    assert_int_equal(storage_deleted(kit.s), 1);
+    assert_int_equal(stats(&kit).committed, 5);
+    check(&kit);
+    kit_free(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -707,6 +766,7 @@ int main(void)
         cmocka_unit_test(writes_the_same_again_after_a_failed_sync),
         cmocka_unit_test(says_what_fails_at_open),
         cmocka_unit_test(close_answers_for_the_disk),
+        cmocka_unit_test(goes_on_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
