@@ -344,7 +344,9 @@ static void end_parts(struct store_disk *disk)
         log_warn("the segment's memory is not quiet: %s", yolk_last_error());
     store_tier_destroy(disk->tier);
     /* What it could not do is in the log. */
-    if (disk->storage != NULL && storage_close(disk->storage) != YOLK_OK)
+    if (disk->stuck)
+        storage_abandon(disk->storage);
+    else if (disk->storage != NULL && storage_close(disk->storage) != YOLK_OK)
         base_error_clear();
     while (disk->first != NULL) {
         struct disk_frame *frame = disk->first;

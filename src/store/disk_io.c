@@ -105,8 +105,11 @@ static void tell_moved(struct store_disk *disk, struct disk_flight *flight, uint
     flight->over[i] = 1;
     flight->pending--;
     if (status == YOLK_ERR_STUCK) {
-        /* Its memory and its extent stay taken: bytes may still land there. */
         log_error("a move between memory and disk never ended; its space is not used again");
+        mutex_lock(&disk->lock);
+        disk->stuck = 1;
+        store_tier_stuck(disk->tier, flight->moves[i]);
+        mutex_unlock(&disk->lock);
         return;
     }
     if (status == YOLK_OK && flight->reads[i])

@@ -45,7 +45,8 @@ struct store_disk {
     uint64_t handle; /* of the own disk segment at the engine; 0: none */
     struct disk_frame *first, *last;
     int stop;
-    int off; /* as last logged */
+    int off;   /* as last logged */
+    int stuck; /* something is under way that never ends */
     int sync_wanted;
     int sync_stop;
 

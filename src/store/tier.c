@@ -75,7 +75,7 @@ uint32_t store_tier_memory_writes(const struct store_tier *tier)
 
 int store_tier_is_quiet(const struct store_tier *tier)
 {
-    return tier->moving == 0 && !tier->journaling && !tier->syncing;
+    return tier->moving == tier->stuck && !tier->journaling && !tier->syncing;
 }
 
 void store_tier_destroy(struct store_tier *tier)

@@ -106,7 +106,7 @@ void store_tier_offered(struct store_tier *tier);
 void store_tier_unmount(struct store_tier *tier);
 /* Moves under way that write to the memory segment. */
 uint32_t store_tier_memory_writes(const struct store_tier *tier);
-/* 1: nothing is under way (unmounted or not). */
+/* 1: nothing is under way (unmounted or not) but what is stuck. */
 int store_tier_is_quiet(const struct store_tier *tier);
 
 /* TASKS or FACTS; those of other segments are ignored. */
@@ -116,6 +116,9 @@ void store_tier_next(struct store_tier *tier, uint64_t now_ns, struct store_tier
 /* checksum: of what was moved, if status is YOLK_OK. */
 void store_tier_moved(struct store_tier *tier, uint64_t now_ns, uint32_t move,
                       enum yolk_status status, uint32_t checksum);
+/* It ended without being known to be over: bytes may still land. Its extent and its place among the
+ * moves stay taken, the task unanswered; one that writes to memory keeps it from being mounted. */
+void store_tier_stuck(struct store_tier *tier, uint32_t move);
 void store_tier_journaled(struct store_tier *tier, uint64_t now_ns, enum yolk_status status);
 void store_tier_synced(struct store_tier *tier, uint64_t now_ns, enum yolk_status status);
 

@@ -64,6 +64,7 @@ struct store_tier {
     struct base_list tasks[TASK_STATES];
     struct tier_task **moves; /* options.depth of them */
     uint32_t moving;
+    uint32_t stuck; /* of those moving */
     uint32_t memory_writes;
     uint64_t moving_bytes;
     uint32_t queued_count;

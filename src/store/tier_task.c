@@ -258,6 +258,11 @@ static void written(struct store_tier *tier, uint64_t now_ns, struct tier_task *
         store_tier_finish(tier, task, store_tier_disk_status(status));
 }
 
+void store_tier_stuck(struct store_tier *tier, uint32_t move)
+{
+    tier->stuck += move < tier->options.depth && tier->moves[move] != NULL;
+}
+
 void store_tier_moved(struct store_tier *tier, uint64_t now_ns, uint32_t move,
                       enum yolk_status status, uint32_t checksum)
 {

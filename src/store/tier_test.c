@@ -81,9 +81,11 @@ static void begin(struct fixture *f, uint32_t depth)
 
 static void finish(struct fixture *f)
 {
-    assert_null(storage_check(f->storage));
-    store_tier_destroy(f->tier);
-    assert_int_equal(storage_close(f->storage), YOLK_OK);
+    if (f->storage != NULL) {
+        assert_null(storage_check(f->storage));
+        store_tier_destroy(f->tier);
+        assert_int_equal(storage_close(f->storage), YOLK_OK);
+    }
     file_sim_destroy(f->sim);
     free(f->memory);
     base_buf_free(&f->recs);
@@ -616,6 +618,40 @@ static void given_up_before_its_record(void **state)
     finish(&f);
 }
 
+/* Moves whose end nobody will ever know. */
+static void stuck_moves(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct storage_stats stats;
+    begin(&f, 8);
+    uint64_t at = offloaded(&f, 1, 0, 4096);
+    f.hold_moves = 1;
+    offload(&f, 2, 4096, 4096);
+    promote(&f, 3, "k1", 8192, 4096, at, base_crc32c(0, f.memory, 4096));
+    run_on(&f);
+    assert_int_equal(f.move_count, 2);
+    assert_false(store_tier_is_quiet(f.tier));
+    store_tier_stuck(f.tier, f.moves[0].move);
+    assert_false(store_tier_is_quiet(f.tier));
+    store_tier_stuck(f.tier, f.moves[1].move);
+    assert_true(store_tier_is_quiet(f.tier));
+    assert_int_equal(store_tier_memory_writes(f.tier), 1);
+    run(&f);
+    assert_int_equal(f.sent_count, 0);
+    f.hold_moves = 0;
+    (void)offloaded(&f, 4, 0, 4096);
+    store_tier_unmount(f.tier);
+    assert_int_equal(store_tier_memory_writes(f.tier), 1);
+    storage_stats(f.storage, &stats);
+    assert_int_equal(stats.free_bytes, CAPACITY - 3 * 4096);
+    store_tier_destroy(f.tier);
+    f.tier = NULL;
+    storage_abandon(f.storage);
+    f.storage = NULL;
+    finish(&f);
+}
+
 static void a_failing_disk(void **state)
 {
     (void)state;
@@ -712,6 +748,7 @@ int main(void)
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(a_mount_ends),
         cmocka_unit_test(given_up_before_its_record),
+        cmocka_unit_test(stuck_moves),
         cmocka_unit_test(a_failing_disk),
         cmocka_unit_test(a_failing_journal),
     };
