@@ -466,7 +466,11 @@ bool master_segment_tick(struct master_core *core, struct master_segment *segmen
     }
     master_segment_try_open(core, segment);
     more |= master_evict_background(core, segment, core->config.step);
-    master_tier_ahead(core, segment, core->config.step);
+    if (segment->unmount_pending && !master_tier_leaves(core, segment, 0)) {
+        master_segment_go(core, segment);
+        return true;
+    }
+    more |= master_tier_ahead(core, segment, core->config.step);
     master_facts_resend(core, segment, false);
     master_tier_resend(core, segment, false);
     master_fence_push(core, segment, false);
@@ -489,13 +493,14 @@ void master_segment_unmount(struct master_core *core, const struct wire_segment_
         return;
     }
     uint64_t grace = msg->grace_ms > 3600000 ? 3600000 : msg->grace_ms;
+    if (!segment->unmount_pending)
+        segment->unmount_deadline = core->now + master_ms(grace);
     segment->unmount_pending = true;
     segment->unmount_connection = core->connection;
     segment->unmount_request = core->request_id;
-    segment->unmount_deadline = core->now + master_ms(grace);
     if (master_segment_is_disk(segment))
         master_segment_lose(core, segment); /* its content comes back with its next owner */
-    else
+    else if (!master_tier_leaves(core, segment, grace))
         master_segment_go(core, segment);
 }
 

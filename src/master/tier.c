@@ -119,6 +119,7 @@ void master_tier_part(struct master_core *core, struct master_segment *segment)
     memory->tier.pause_until = 0;
     memory->tier.failures = 0;
     memory->tier.no_space = false;
+    memory->tier.leaves_at = 0;
     segment->tier.mate = NULL;
     if (mate != NULL)
         mate->tier.mate = NULL;
@@ -263,24 +264,55 @@ static bool is_filled(const struct master_core *core, const struct master_tier *
     return (double)ahead > room;
 }
 
-void master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget)
+static bool wants_more(const struct master_core *core, const struct master_segment *memory)
 {
-    struct master_tier *tier = &memory->tier;
-    if (master_segment_is_disk(memory) || !may_offload(core, memory))
-        return;
+    const struct master_tier *tier = &memory->tier;
     uint64_t used = memory->live_bytes + memory->open_bytes;
     uint64_t low = (uint64_t)((double)memory->size * core->config.offload_watermark_ratio);
+    return !is_filled(core, tier) &&
+           (tier->leaves_at != 0 || low + tier->clean_bytes + tier->offloads.bytes < used);
+}
+
+/* What to copy next; a segment that is given up leaves nothing behind. */
+static struct master_extent *next_ahead(struct master_core *core, struct master_segment *memory)
+{
+    struct master_extent *extent = master_evict_next(core, memory);
+    if (extent != NULL && extent->list != IN_PROBED)
+        return extent;
+    struct base_list *node = base_list_first(&memory->probed);
+    return memory->tier.leaves_at == 0 || node == NULL
+               ? NULL
+               : BASE_CONTAINER(node, struct master_extent, order);
+}
+
+bool master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget)
+{
+    if (master_segment_is_disk(memory) || !may_offload(core, memory))
+        return false;
     (void)master_evict_clean(core, memory);
-    while (budget-- > 0 && low + tier->clean_bytes + tier->offloads.bytes < used &&
-           !is_filled(core, tier)) {
-        struct master_extent *extent = master_evict_next(core, memory);
-        if (extent == NULL || extent->list == IN_PROBED)
-            return;
+    for (; budget > 0 && wants_more(core, memory); budget--) {
+        struct master_extent *extent = next_ahead(core, memory);
+        if (extent == NULL)
+            return false;
         if (master_extent_spare(extent) || master_tier_refuses(core, extent))
             master_extent_named(extent, IN_CLEAN, false);
         else if (!begin_offload(core, extent))
-            return;
+            return false;
     }
+    return budget == 0;
+}
+
+bool master_tier_leaves(struct master_core *core, struct master_segment *memory, uint64_t grace_ms)
+{
+    struct master_tier *tier = &memory->tier;
+    if (!is_ready(memory))
+        return false;
+    if (tier->leaves_at == 0)
+        tier->leaves_at = core->now + master_ms(grace_ms) / 4 * 3; /* the rest is for readers */
+    if (core->now >= tier->leaves_at)
+        return false;
+    bool more = master_tier_ahead(core, memory, core->config.step);
+    return more || tier->offloads.count > 0 || tier->no_space;
 }
 
 static bool is_promoting(const struct master_segment *memory, const struct master_object *object)
@@ -333,7 +365,7 @@ void master_tier_room(struct master_core *core, struct master_segment *disk)
     if (memory->tier.no_space)
         memory->tier.pause_until = 0;
     memory->tier.no_space = false;
-    master_tier_ahead(core, memory, core->config.step);
+    (void)master_tier_ahead(core, memory, core->config.step);
 }
 
 /* ---- pushing ---- */

@@ -21,6 +21,9 @@
  * wanted, what is named is dropped as if there were no disk, and counted. So is what is not to be
  * copied: the disk cannot take it, or is nearly full and the policy wants something else on it.
  *
+ * A memory that is unmounted with some grace takes no more puts, and goes only when all of it was
+ * copied, or no copy is under way, or three quarters of the grace are over.
+ *
  * Tasks. An OFFLOAD holds a reference to the memory extent, as a reader would; a PROMOTE holds one
  * to the disk extent and one to the memory extent it is to fill, which is OPEN and of no object.
  * The references end with the task: by its answer, or with the mount of the memory. When only the
@@ -117,8 +120,9 @@ struct master_tier {
     uint64_t clean_room;  /* that the clean ones take on the disk, at most */
     uint64_t stuck_since; /* a copy is wanted, and none was made since; 0: not so */
     uint64_t pause_until;
-    uint32_t failures; /* in a row */
-    bool no_space;     /* the pause is for want of room on the disk */
+    uint32_t failures;  /* in a row */
+    uint64_t leaves_at; /* the memory is being unmounted; 0: not so */
+    bool no_space;      /* the pause is for want of room on the disk */
 };
 
 void master_tier_init(struct master_tier *tier);
@@ -140,8 +144,10 @@ enum master_offload { OFFLOAD_BEGUN, OFFLOAD_WAIT, OFFLOAD_DROP };
 enum master_offload master_tier_offload(struct master_core *core, struct master_extent *extent);
 /* It is not to be copied: it may go as it is, counted. */
 bool master_tier_refuses(struct master_core *core, const struct master_extent *extent);
-/* Copies to the disk what will have to go soon. */
-void master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget);
+/* Copies to the disk what will have to go soon. True: it ended for the budget. */
+bool master_tier_ahead(struct master_core *core, struct master_segment *memory, uint32_t budget);
+/* The memory is being unmounted: copies all of it, as long as that goes on. False: it may go. */
+bool master_tier_leaves(struct master_core *core, struct master_segment *memory, uint64_t grace_ms);
 /* A get found the object on this disk only. */
 void master_tier_hit(struct master_core *core, struct master_extent *disk);
 /* The replica on the disk goes; those in memory are not clean any more. */

@@ -227,7 +227,7 @@ void master_tasks_done(struct master_core *core, const struct wire_tasks_done *m
         free(task);
     }
     (void)master_evict_background(core, memory->tier.mate, core->config.step);
-    master_tier_ahead(core, memory, core->config.step);
+    (void)master_tier_ahead(core, memory, core->config.step);
 }
 
 /* ---- bytes that do not match ---- */

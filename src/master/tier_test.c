@@ -364,6 +364,64 @@ static void a_disk_that_went_is_not_waited_for(void **state)
     assert_false(exists(20));
 }
 
+static void unmount_memory(uint64_t grace_ms)
+{
+    struct wire_segment_unmount msg = {
+        .request = {.session = owner}, .segment = memory, .grace_ms = grace_ms};
+    kit_raw(&kit, 1, WIRE_SEGMENT_UNMOUNT, ++kit.request_id, &msg);
+    pump();
+}
+
+/* A node that is stopped in order takes nothing with it. */
+static void memory_that_is_given_up_is_copied_before(void **state)
+{
+    (void)state;
+    fill(0, 10);
+    assert_true(exists(3)); /* leased by a probe */
+    uint32_t replies = kit.replies;
+    unmount_memory(4000);
+    unmount_memory(4000); /* said again */
+    assert_int_equal(put_within(20, 0), YOLK_ERR_NO_SPACE);
+    for (uint64_t at = 0; at < 10 * VALUE; at += VALUE) {
+        assert_int_equal(kit.replies, replies + 1); /* that to the put */
+        copied(next_task(), at);
+    }
+    assert_true(no_task());
+    kit_tick(&kit, 100);
+    assert_int_equal(kit.reply.kind, WIRE_SEGMENT_UNMOUNT_REPLY);
+    for (int n = 0; n < 10; n++)
+        assert_true(exists(n));
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, 10 * VALUE);
+    assert_int_equal(kit_stats(&kit).live_bytes, 0);
+}
+
+static void memory_that_is_given_up_waits_for_no_dead_disk(void **state)
+{
+    (void)state;
+    fill(0, 10);
+    unmount_memory(4000);
+    struct task first = next_task(), second = next_task();
+    kit_pass(&kit, 2500, owner, reader);
+    assert_true(exists(5));
+    kit_pass(&kit, 1000, owner, reader); /* three quarters are over */
+    assert_int_equal(kit_stats(&kit).capacity_bytes, 0);
+    assert_false(exists(5));
+    copied(first, 0);
+    copied(second, 0);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, 0);
+}
+
+static void memory_that_is_given_up_does_not_wait_for_a_failing_disk(void **state)
+{
+    (void)state;
+    fill(0, 10);
+    unmount_memory(4000);
+    answer(next_task().rec.id, YOLK_ERR_IO, 0, 0, 0);
+    answer(next_task().rec.id, YOLK_ERR_IO, 0, 0, 0);
+    kit_tick(&kit, 100);
+    assert_int_equal(kit_stats(&kit).capacity_bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +439,9 @@ int main(void)
         KIT_TEST(memory_is_not_reused_under_a_task_whose_disk_went),
         KIT_TEST(another_disk_takes_the_place_of_one_that_went),
         KIT_TEST(a_disk_that_went_is_not_waited_for),
+        KIT_TEST(memory_that_is_given_up_is_copied_before),
+        KIT_TEST(memory_that_is_given_up_waits_for_no_dead_disk),
+        KIT_TEST(memory_that_is_given_up_does_not_wait_for_a_failing_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
