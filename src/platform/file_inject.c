@@ -15,6 +15,7 @@
 #define LOG_ROOM "file"
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/clock.h"
 
 enum { KIND_OPEN = FILE_OPERATION_COUNT, KIND_COUNT, RULES_MAX = 16, RULE_TEXT_MAX = 64 };
 
@@ -24,6 +25,8 @@ struct rule {
     int kind;
     uint64_t first;
     uint64_t count;
+    uint64_t for_ns;           /* 0: `count` of them, else all in so long a time */
+    _Atomic uint64_t begun_ns; /* with for_ns: when the first came */
     enum act act;
     int errnum;
     uint64_t bytes_per_s;
@@ -68,6 +71,7 @@ static const struct {
 static bool parse_when(const char *text, struct rule *out)
 {
     char *end;
+    uint64_t for_ms;
     if (!isdigit((unsigned char)text[0]))
         return false;
     out->first = strtoull(text, &end, 10);
@@ -79,8 +83,17 @@ static bool parse_when(const char *text, struct rule *out)
     out->count = UINT64_MAX;
     if (end[1] == '\0')
         return true;
-    out->count = isdigit((unsigned char)end[1]) ? strtoull(end + 1, &end, 10) : 0;
-    return *end == '\0' && out->count > 0;
+    const char *much = end + 1;
+    if (!isdigit((unsigned char)much[0]))
+        return false;
+    out->count = strtoull(much, &end, 10);
+    if (*end == '\0')
+        return out->count > 0;
+    out->count = UINT64_MAX;
+    if (base_parse_duration_ms("a time", much, &for_ms) != YOLK_OK || for_ms == 0)
+        return false;
+    out->for_ns = for_ms * CLOCK_NS_PER_MS;
+    return true;
 }
 
 static bool parse_what(const char *text, struct rule *out)
@@ -115,7 +128,8 @@ static int parse_rule(char *text, struct rule *out)
     if (out->kind < 0)
         return base_fail(YOLK_ERR_CONFIG, 0, "file fault \"%s\": the kind is unknown", shown);
     if (!parse_when(when, out))
-        return base_fail(YOLK_ERR_CONFIG, 0, "file fault \"%s\": WHEN is N, N+M or N+", shown);
+        return base_fail(YOLK_ERR_CONFIG, 0, "file fault \"%s\": WHEN is N, N+M, N+TIME or N+",
+                         shown);
     if (!parse_what(what, out))
         return base_fail(YOLK_ERR_CONFIG, 0, "file fault \"%s\": what happens is unknown", shown);
     return YOLK_OK;
@@ -148,14 +162,25 @@ static void sleep_really(void *self, uint64_t ns)
     }
 }
 
+/* Is it over what the rule has to say? */
+static bool is_past(struct rule *r)
+{
+    uint64_t now_ns = clock_real_now_ns(), none = 0;
+    if (r->for_ns == 0)
+        return false;
+    if (atomic_compare_exchange_strong(&r->begun_ns, &none, now_ns))
+        return false;
+    return now_ns >= none + r->for_ns;
+}
+
 /* Counts the operation, is slow or dies if it must; otherwise what else is to happen to it. */
 static const struct rule *next(struct file_inject *inject, int kind, size_t size)
 {
     uint64_t n = atomic_fetch_add(&inject->counts[kind], 1);
     const struct rule *found = NULL;
     for (size_t i = 0; i < inject->rule_count; i++) {
-        const struct rule *r = &inject->rules[i];
-        if (r->kind != kind || n < r->first || n - r->first >= r->count)
+        struct rule *r = &inject->rules[i];
+        if (r->kind != kind || n < r->first || n - r->first >= r->count || is_past(r))
             continue;
         atomic_fetch_add(&inject->hits, 1);
         if (r->act == ACT_SLOW)

@@ -3,7 +3,8 @@
  *
  * Rules are text, "KIND:WHEN=WHAT" joined by commas.
  *   KIND  open, read, write, sync, allocate: what is counted, from 0, over all files
- *   WHEN  N the one operation, N+M so many from N on, N+ all from N on
+ *   WHEN  N the one operation, N+M so many from N on, N+TIME (as 2s) all from N on for so long,
+ *         N+ all from N on
  *   WHAT  eio, enospc, eopnotsupp, einval, eagain, eintr: how it fails (einval of a read or write
  * is the refusal of direct I/O, so it ends with that); nodirect (open): direct I/O is refused;
  *         short: a read or write around this service moves half; kill: the process dies before it;

@@ -51,9 +51,9 @@ static void kit_close(struct kit *k)
 static void wrong_rules_are_named(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"write",        "write:1",      "scribble:1=eio",
-                                        "write:x=eio",  "write:1-=eio", "write:1+0=eio",
-                                        "write:1=what", "write:1=0",    "write:1=eio,read"};
+    static const char *const wrong[] = {
+        "write",         "write:1",      "scribble:1=eio", "write:x=eio",    "write:1-=eio",
+        "write:1+0=eio", "write:1=what", "write:1=0",      "write:1+0s=eio", "write:1=eio,read"};
     struct file_system real = file_system_real();
     struct file_inject *inject;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -178,12 +178,32 @@ static void dies_at_the_step(void **state)
     dies_at("write:1=tear", 1536);
 }
 
+static void a_failure_may_last_for_a_time(void **state)
+{
+    (void)state;
+    struct kit k;
+    char data[4096] = {0};
+    unsigned failed = 0;
+    kit_open(&k, "write:1+20ms=eio");
+    assert_int_equal(file_pwrite(k.file, data, sizeof(data), 0), YOLK_OK);
+    while (file_pwrite(k.file, data, sizeof(data), 0) == YOLK_ERR_IO)
+        failed++;
+    assert_true(failed > 0); /* and an end came */
+    assert_int_equal(file_pwrite(k.file, data, sizeof(data), 0), YOLK_OK);
+    assert_int_equal(file_inject_hits(k.inject), failed);
+    kit_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_rules_are_named), cmocka_unit_test(the_counted_ones_fail),
-        cmocka_unit_test(direct_is_refused),     cmocka_unit_test(answers_of_others_are_changed),
-        cmocka_unit_test(slow_by_size),          cmocka_unit_test(dies_at_the_step),
+        cmocka_unit_test(wrong_rules_are_named),
+        cmocka_unit_test(a_failure_may_last_for_a_time),
+        cmocka_unit_test(the_counted_ones_fail),
+        cmocka_unit_test(direct_is_refused),
+        cmocka_unit_test(answers_of_others_are_changed),
+        cmocka_unit_test(slow_by_size),
+        cmocka_unit_test(dies_at_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
