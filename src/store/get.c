@@ -556,7 +556,7 @@ static void note_bad(struct store_get *get, const struct transfer *transfer, int
 {
     struct item *state = &get->states[transfer->item];
     const struct store_replica *replica = &get->replicas[transfer->replica];
-    int bad = status == YOLK_ERR_CORRUPT || status == YOLK_ERR_IO ||
+    int bad = status == YOLK_ERR_CORRUPT || status == YOLK_ERR_IO || status == YOLK_ERR_EOF ||
               (status == YOLK_ERR_STALE && state->unknown);
     if (replica->medium != WIRE_MEDIUM_LOCAL_DISK)
         return;
