@@ -106,7 +106,8 @@ static int read_setup(struct setup *setup)
     master->eviction_high_watermark_ratio = base_config_ratio(config, SET_EVICTION_HIGH);
     master->eviction_ratio = base_config_ratio(config, SET_EVICTION_RATIO);
     master->policy = master_policy_find(base_config_string(config, SET_EVICTION_POLICY));
-    master->offload_watermark_ratio = base_config_ratio(config, SET_OFFLOAD_WATERMARK);
+    double offload = base_config_ratio(config, SET_OFFLOAD_WATERMARK);
+    master->offload_watermark_ratio = offload > 0 ? offload : 1e-9; /* 0 means the default there */
     master->offload_wait_ms = base_config_u64(config, SET_OFFLOAD_WAIT);
     master->keep_on_disk = !base_config_bool(config, SET_PROMOTE);
     master->max_objects = base_config_u64(config, SET_MAX_OBJECTS);

@@ -422,6 +422,48 @@ static void memory_that_is_given_up_does_not_wait_for_a_failing_disk(void **stat
     assert_int_equal(kit_stats(&kit).capacity_bytes, 0);
 }
 
+static bool admits_nothing(void *order, const struct master_object *object)
+{
+    (void)order;
+    (void)object;
+    return false;
+}
+
+static struct master_policy picky;
+
+static int start_picky(void **state)
+{
+    picky = master_policy_lru;
+    picky.admits = admits_nothing;
+    /* The disk is short from its fourth value on. */
+    struct master_config config = {.policy = &picky, .eviction_ratio = 0.9};
+    set_up(state, &config);
+    return 0;
+}
+
+static void what_the_policy_does_not_want_on_a_full_disk_just_goes(void **state)
+{
+    (void)state;
+    fill(0, 16);
+    for (int n = 16; n < 24; n++) {
+        int status = put(n, VALUE);
+        for (int i = 0; i < 5 && status == YOLK_ERR_NO_SPACE; i++) {
+            while (!no_task()) {
+                struct task task = next_task();
+                copied(task, task.rec.id * VALUE);
+            }
+            status = put(n, VALUE);
+        }
+        assert_int_equal(status, YOLK_OK);
+    }
+    struct master_stats stats = kit_stats(&kit);
+    assert_true(stats.disk_live_bytes >= 4 * VALUE && stats.disk_live_bytes <= 6 * VALUE);
+    assert_true(stats.offload_refused > 0);
+    assert_int_equal(stats.evictions, stats.offload_refused);
+    assert_int_equal(stats.disk_evictions, 0);
+    assert_int_equal(stats.offload_skipped, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +481,8 @@ int main(void)
         KIT_TEST(memory_is_not_reused_under_a_task_whose_disk_went),
         KIT_TEST(another_disk_takes_the_place_of_one_that_went),
         KIT_TEST(a_disk_that_went_is_not_waited_for),
+        cmocka_unit_test_setup_teardown(what_the_policy_does_not_want_on_a_full_disk_just_goes,
+                                        start_picky, kit_stop),
         KIT_TEST(memory_that_is_given_up_is_copied_before),
         KIT_TEST(memory_that_is_given_up_waits_for_no_dead_disk),
         KIT_TEST(memory_that_is_given_up_does_not_wait_for_a_failing_disk),
