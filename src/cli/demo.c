@@ -32,6 +32,7 @@ int cli_demo(int argc, char **argv)
     struct replay_options options = {
         .mode = REPLAY_EMBEDDED,
         .transport = "auto",
+        .eviction_policy = base_setting_fallback(base_setting_info(SET_EVICTION_POLICY)),
         .block_size = 32 << 10,
         .dram = (uint64_t)512 << 20,
         .seed = 1,
