@@ -103,6 +103,9 @@ static void report_model(const struct replay_options *options, const struct trac
     if (less && !replay_model_lru(trace, less, &hits))
         printf("    LRU of %9zu blocks %.4f  (0.90 of the capacity)\n", less,
                rate_of(hits, referenced));
+    size_t all = (size_t)((options->dram + options->ssd) / options->block_size);
+    if (options->ssd > 0 && !replay_model_lru(trace, all, &hits))
+        printf("    LRU of %9zu blocks %.4f  (memory and SSD)\n", all, rate_of(hits, referenced));
 }
 
 void replay_report(const struct replay_options *options, const struct trace *trace,
