@@ -38,8 +38,9 @@ enum base_command {
     COMMAND_CONFIG = 1 << 10,
     COMMAND_BENCH = 1 << 11,
     COMMAND_FSCK = 1 << 12,
-    COMMAND_ALL = (1 << 13) - 1,
-    COMMAND_MUTANTS = 1 << 13 /* yolk-sim, a program of its own */
+    COMMAND_ROWS = 1 << 13, /* bench without ssd and policy */
+    COMMAND_ALL = (1 << 14) - 1,
+    COMMAND_MUTANTS = 1 << 14 /* yolk-sim, a program of its own */
 };
 
 enum base_setting {
@@ -119,6 +120,8 @@ enum base_setting {
     SET_DOCTOR_JSON, /* --json */
     /* bench */
     SET_CAPACITY, /* --capacity PCT[,PCT...] */
+    SET_QUICK,    /* --quick */
+    SET_GATE,     /* --gate */
     /* fsck */
     SET_FSCK_DATA, /* --data */
     SET_COUNT

@@ -1,13 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `yolk bench NAME`: measurements, one a file. */
+/* `yolk bench`: figures beside their ceilings.
+ *
+ * A measurement adds rows. Where there is a ceiling, a bare loop that does only what the machine
+ * must do is run in turn with ours, in the same process and minute, so that what else the machine
+ * does meets both; each is the median of at least five. Seconds differ between machines and hours:
+ * the ratios are what is promised. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <yolk/store.h>
 
 /* argv[0] is "bench", argv[1] the measurement's name. */
 int cli_bench(int argc, char **argv);
 
-/* Each gets its own name as argv[0]. */
+/* Those with flags of their own get their own name as argv[0]. */
 int cli_bench_ssd(int argc, char **argv);
 int cli_bench_policy(int argc, char **argv);
+
+/* ---- rows ---- */
+enum { BENCH_ROWS_MAX = 64, BENCH_RUNS_MAX = 101 };
+
+enum bench_bound {
+    BENCH_OPEN = 0, /* nothing is promised */
+    BENCH_RATIO_AT_LEAST,
+    BENCH_VALUE_AT_LEAST,
+    BENCH_VALUE_AT_MOST
+};
+
+struct bench_row {
+    const char *name; /* static, like all texts here; "group what size" */
+    const char *unit;
+    double value;
+    const char *ceiling_name; /* NULL: none */
+    double ceiling;
+    bool less_is_better; /* the ratio is then ceiling / value */
+    enum bench_bound bound;
+    double limit;
+};
+
+struct bench_report {
+    struct bench_row rows[BENCH_ROWS_MAX];
+    size_t count;
+    bool quick; /* a tenth of the size and five runs: to look at, not to judge */
+};
+
+void bench_add(struct bench_report *bench, const struct bench_row *row);
+/* Higher is better; NAN without a ceiling. */
+double bench_ratio(const struct bench_row *row);
+bool bench_holds(const struct bench_row *row);
+
+/* Runs each contender in turn, one more time first to warm up; the seconds of a run come from the
+ * contender. The order turns round with each run. */
+struct bench_contender {
+    const char *name;
+    enum yolk_status (*run)(void *self, double *seconds);
+    void *self;
+    double seconds; /* out: the median */
+};
+YOLK_MUST_USE enum yolk_status bench_in_turn(struct bench_contender *contenders, size_t count,
+                                             int runs);
+double bench_median(double *values, size_t count);
+uint64_t bench_now_ns(void);
+double bench_seconds_since(uint64_t start_ns);
+
+/* ---- what a call costs beside time ---- */
+struct bench_cost {
+    double system_calls; /* of the calling thread, one call; NAN: see reason */
+    double allocations;  /* through base_malloc and its like, same thread */
+    char reason[128];
+};
+/* Makes the call `count` times in a thread of its own. */
+YOLK_MUST_USE enum yolk_status bench_cost(enum yolk_status (*call)(void *self), void *self,
+                                          uint32_t count, struct bench_cost *out);
+/* Once, before any other thread runs. */
+void bench_cost_init(void);
+
+/* ---- processes: a master and a node apart from the one that measures ---- */
+struct bench_cluster {
+    char address[128]; /* of the master */
+    int stop_fd;       /* closing it ends them */
+    int master, node;  /* process ids, 0: none */
+    struct yolk_store *store;
+};
+struct bench_cluster_options {
+    uint64_t segment_bytes;
+    const char *transport; /* of the client; NULL: auto */
+    bool spin;             /* the master polls for a while before it sleeps */
+};
+YOLK_MUST_USE enum yolk_status bench_cluster_open(struct bench_cluster *cluster,
+                                                  const struct bench_cluster_options *options);
+void bench_cluster_close(struct bench_cluster *cluster);
+/* Puts `count` values of `size` bytes, keys "v0", "v1", …, from memory filled with their number. */
+YOLK_MUST_USE enum yolk_status bench_fill(struct yolk_store *store, uint32_t count, size_t size);
+void bench_key(char key[16], uint32_t number);
+
+/* ---- the measurements ---- */
+YOLK_MUST_USE enum yolk_status bench_space(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_engine(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_shm(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_tcp(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_messages(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_objects(struct bench_report *bench);
 
 #endif
