@@ -41,7 +41,7 @@ struct master_extent *master_evict_next(struct master_core *core, struct master_
 
 static void drop(struct master_core *core, struct master_extent *extent)
 {
-    struct master_object *object = extent->object;
+    const struct master_object *object = extent->object;
     uint64_t size = master_extent_size(extent);
     core->stats.doomed += extent->list == IN_PROBED;
     if (master_segment_is_disk(extent->segment)) {
@@ -51,12 +51,8 @@ static void drop(struct master_core *core, struct master_extent *extent)
         core->stats.evicted_bytes += size;
         core->stats.memory_evictions += master_object_disk(object) != NULL;
     }
-    if (object->extent_count > 1) {
-        master_extent_drop(core, extent);
-        return;
-    }
-    core->stats.evictions++;
-    master_object_drop(core, object, GHOST_EVICTED);
+    core->stats.evictions += object->extent_count == 1;
+    master_replica_drop(core, extent, GHOST_EVICTED);
 }
 
 struct master_extent *master_evict_clean(struct master_core *core, struct master_segment *segment)

@@ -343,6 +343,15 @@ void master_extent_drop(struct master_core *core, struct master_extent *extent)
     master_extent_settle(core, extent);
 }
 
+void master_replica_drop(struct master_core *core, struct master_extent *extent, int ghost)
+{
+    struct master_object *object = extent->object;
+    if (object->put == NULL && object->extent_count == 1)
+        master_object_drop(core, object, ghost);
+    else
+        master_extent_drop(core, extent);
+}
+
 void master_extent_writer_done(struct master_core *core, struct master_extent *extent)
 {
     struct master_put *put = extent->put;

@@ -428,13 +428,8 @@ static bool sweep(struct master_core *core, struct master_segment *segment, uint
         segment->sweep_at = master_extent_offset(extent) + master_extent_size(extent);
         if (extent->state == EXTENT_DEAD)
             master_extent_settle(core, extent);
-        else if (extent->epoch != segment->epoch) {
-            struct master_object *object = extent->object;
-            if (object->put == NULL && object->extent_count == 1)
-                master_object_drop(core, object, GHOST_EXPIRED);
-            else
-                master_extent_drop(core, extent);
-        }
+        else if (extent->epoch != segment->epoch)
+            master_replica_drop(core, extent, GHOST_EXPIRED);
     }
     return true;
 }

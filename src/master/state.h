@@ -319,6 +319,8 @@ void master_extent_attach(struct master_extent *extent, struct master_object *ob
 void master_extent_set_state(struct master_extent *extent, enum master_extent_state state);
 /* Gives it up: out of its object and lists, DEAD. It may be free memory afterwards. */
 void master_extent_drop(struct master_core *core, struct master_extent *extent);
+/* The same of an object's extent; with the last one the object goes, if it is not being written. */
+void master_replica_drop(struct master_core *core, struct master_extent *extent, int ghost);
 void master_extent_ref(struct master_extent *extent);
 void master_extent_unref(struct master_core *core, struct master_extent *extent);
 /* The same, but it does not count as used. */

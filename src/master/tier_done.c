@@ -10,33 +10,20 @@
 static struct master_extent *reserve_reported(struct master_core *core, struct master_segment *disk,
                                               const struct wire_task_done *done, bool *open)
 {
-    uint64_t end = done->disk_offset + done->disk_size;
-    struct master_extent *extent = NULL;
-    *open = true;
-    while (*open && extent == NULL) {
+    for (;;) {
         uint32_t handle = base_extents_seek(disk->alloc, done->disk_offset);
         struct master_extent *other =
             handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(disk->alloc, handle);
-        if (other == NULL || master_extent_offset(other) >= end) {
-            extent = master_extent_reserve(disk, done->disk_offset, done->disk_size, EXTENT_DEAD);
-            return extent; /* or no memory: later */
+        if (other == NULL || master_extent_offset(other) >= done->disk_offset + done->disk_size) {
+            *open = true; /* without memory */
+            return master_extent_reserve(disk, done->disk_offset, done->disk_size, EXTENT_DEAD);
         }
-        if (other->state == EXTENT_DEAD)
-            return NULL; /* the answer to FREED is still to come */
-        if (other->epoch == disk->epoch) {
-            *open = false;
+        bool in_use = other->state != EXTENT_DEAD && other->epoch == disk->epoch;
+        *open = !in_use; /* else the answer to FREED is still to come */
+        if (in_use || other->state == EXTENT_DEAD)
             return NULL;
-        }
-        /* Not offered with the last mount, and not swept yet. */
-        struct master_object *object = other->object;
-        if (object->extent_count == 1)
-            master_object_drop(core, object, GHOST_EXPIRED);
-        else
-            master_extent_drop(core, other);
-        if (base_extents_seek(disk->alloc, done->disk_offset) == handle)
-            return NULL; /* it is still read */
+        master_replica_drop(core, other, GHOST_EXPIRED); /* not offered, and not swept yet */
     }
-    return extent;
 }
 
 static bool is_sound(const struct master_segment *disk, const struct master_task *task,
@@ -155,12 +142,8 @@ static bool answered_offload(struct master_core *core, struct master_segment *me
 
 static void drop_bad(struct master_core *core, struct master_extent *disk)
 {
-    struct master_object *object = disk->object;
     core->stats.replica_bad++;
-    if (object->extent_count > 1)
-        master_extent_drop(core, disk);
-    else
-        master_object_drop(core, object, GHOST_EXPIRED);
+    master_replica_drop(core, disk, GHOST_EXPIRED);
 }
 
 /* The memory extent becomes a replica, if that is still wanted. */
