@@ -45,7 +45,7 @@ uint64_t rounds(uint64_t cut, uint64_t full)
 }
 
 /* Test programs stand in the build folder, beside `yolk` or one folder below it. */
-static void program_path(char *path, size_t size)
+void program_path(char *path, size_t size)
 {
     char self[3000];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -100,12 +100,12 @@ static void read_line_with(int fd, const char *needle, char *line, size_t size)
     fail_msg("no line with \"%s\" from the process started", needle);
 }
 
-void cluster_start(struct cluster *cluster, const struct cluster_options *options)
+static void start_master(struct cluster *cluster, const char *port)
 {
     static const char ready[] = "yolk master ready ";
+    const struct cluster_options *options = &cluster->options;
     char path[4096], ttl[32], put[32], session[32], heartbeat[32], ratio[32], line[512];
-    memset(cluster, 0, sizeof *cluster);
-    cluster->options = *options;
+    char at[16];
     program_path(path, sizeof path);
     snprintf(ttl, sizeof ttl, "%" PRIu64 "ms", options->lease_ttl_ms);
     snprintf(put, sizeof put, "%" PRIu64 "ms", options->put_timeout_ms);
@@ -114,10 +114,11 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
     snprintf(heartbeat, sizeof heartbeat, "%" PRIu64 "ms", beat);
     uint64_t permille = options->watermark_permille != 0 ? options->watermark_permille : 950;
     snprintf(ratio, sizeof ratio, "%" PRIu64 ".%03" PRIu64, permille / 1000, permille % 1000);
+    snprintf(at, sizeof at, "%s", port);
     char *argv[] = {path,
                     "master",
                     "--port",
-                    "0",
+                    at,
                     "--admin-port",
                     "0",
                     "--lease-ttl",
@@ -144,19 +145,91 @@ void cluster_start(struct cluster *cluster, const struct cluster_options *option
              address);
 }
 
+void cluster_start(struct cluster *cluster, const struct cluster_options *options)
+{
+    memset(cluster, 0, sizeof *cluster);
+    cluster->options = *options;
+    start_master(cluster, "0");
+}
+
+void cluster_kill_master(struct cluster *cluster)
+{
+    assert_int_equal(kill(cluster->master, SIGKILL), 0);
+    assert_int_equal(waitpid(cluster->master, NULL, 0), cluster->master);
+    cluster->master = 0;
+}
+
+void cluster_restart_master(struct cluster *cluster)
+{
+    char port[16];
+    const char *colon = strrchr(cluster->address, ':');
+    assert_non_null(colon);
+    snprintf(port, sizeof port, "%s", colon + 1);
+    start_master(cluster, port);
+}
+
+static pid_t spawn_node(const struct cluster *cluster, const struct cluster_node *node)
+{
+    char path[4096];
+    program_path(path, sizeof path);
+    const char *argv[16] = {path, "node", "--master", cluster->address, "--dram", node->dram};
+    int count = 6;
+    if (node->ssd != NULL) {
+        argv[count++] = "--ssd";
+        argv[count++] = node->ssd;
+        argv[count++] = "--ssd-path";
+        argv[count++] = node->ssd_folder;
+    }
+    int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int log =
+        node->log == NULL ? -1 : open(node->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    assert_true(quiet >= 0 && (node->log == NULL || log >= 0));
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(log >= 0 ? log : quiet, STDOUT_FILENO);
+        if (log >= 0)
+            dup2(log, STDERR_FILENO);
+        if (node->faults != NULL)
+            setenv("YOLK_TEST_FILE_FAULTS", node->faults, 1);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(quiet);
+    if (log >= 0)
+        close(log);
+    return pid;
+}
+
+int cluster_add_node_with(struct cluster *cluster, const struct cluster_node *node)
+{
+    assert_true(cluster->node_count < CLUSTER_NODES_MAX);
+    int number = cluster->node_count++;
+    cluster->nodes[number] = spawn_node(cluster, node);
+    return number;
+}
+
 int cluster_add_node(struct cluster *cluster, const char *dram)
 {
-    char path[4096], size[32];
-    assert_true(cluster->node_count < CLUSTER_NODES_MAX);
-    program_path(path, sizeof path);
-    snprintf(size, sizeof size, "%s", dram);
-    char *argv[] = {path, "node", "--master", cluster->address, "--dram", size, NULL};
-    int node = cluster->node_count++;
-    int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    assert_true(quiet >= 0);
-    cluster->nodes[node] = spawn(argv, quiet);
-    close(quiet);
-    return node;
+    return cluster_add_node_with(cluster, &(struct cluster_node){.dram = dram});
+}
+
+void cluster_restart_node(struct cluster *cluster, int number, const struct cluster_node *node)
+{
+    assert_int_equal(cluster->nodes[number], 0);
+    cluster->nodes[number] = spawn_node(cluster, node);
+}
+
+int cluster_node_ended(struct cluster *cluster, int node)
+{
+    if (cluster->nodes[node] == 0)
+        return 1;
+    pid_t ended = waitpid(cluster->nodes[node], NULL, WNOHANG);
+    assert_true(ended >= 0);
+    if (ended > 0)
+        cluster->nodes[node] = 0;
+    return ended > 0;
 }
 
 void cluster_kill_node(struct cluster *cluster, int node, int signal)

@@ -26,10 +26,26 @@ struct cluster {
     struct cluster_options options;
 };
 
+struct cluster_node {
+    const char *dram;
+    const char *ssd;        /* size; NULL: no disk */
+    const char *ssd_folder; /* with `ssd` */
+    const char *faults;     /* of its files, as platform/file_inject.h has them; NULL: none */
+    const char *log;        /* file its messages are appended to; NULL: the test's own */
+};
+
 /* Each fails the running test when it cannot do its work. */
 void cluster_start(struct cluster *cluster, const struct cluster_options *options);
 int cluster_add_node(struct cluster *cluster, const char *dram);
+int cluster_add_node_with(struct cluster *cluster, const struct cluster_node *node);
+/* Starts it again under its number; it must have ended. */
+void cluster_restart_node(struct cluster *cluster, int number, const struct cluster_node *node);
+/* 1: it has ended, and was waited for. */
+int cluster_node_ended(struct cluster *cluster, int node);
 void cluster_kill_node(struct cluster *cluster, int node, int signal);
+void cluster_kill_master(struct cluster *cluster);
+/* At its address, knowing nothing. */
+void cluster_restart_master(struct cluster *cluster);
 void cluster_stop(struct cluster *cluster);
 
 struct yolk_store *cluster_client(const struct cluster *cluster, uint64_t segment_size_bytes,
@@ -58,6 +74,9 @@ int64_t remove_one(struct yolk_store *store, const char *key, int force);
 /* The bytes a key must have; and whether it has them. */
 void fill_value(void *data, size_t size, uint64_t seed);
 int value_is(const void *data, size_t size, uint64_t seed);
+
+/* Of the program `yolk` of this build. */
+void program_path(char *path, size_t size);
 
 uint64_t test_now_ms(void);
 /* Runs check(context) until it is true or the deadline passed; answers whether it became true. */
