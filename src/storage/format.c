@@ -23,6 +23,7 @@ enum {
     SB_EPOCH = 88,
     SB_FLAGS = 96,
     SB_END_BLOCK = 100,
+    SB_SPAN = 104,
 };
 #define SB_CLEAN        1u
 #define SB_PREALLOCATED 2u
@@ -55,6 +56,7 @@ void format_superblock_encode(const struct format_superblock *sb, uint8_t block[
     base_store_u32(block + SB_FLAGS,
                    (sb->clean ? SB_CLEAN : 0) | (sb->preallocated ? SB_PREALLOCATED : 0));
     base_store_u32(block + SB_END_BLOCK, sb->end_block);
+    base_store_u64(block + SB_SPAN, sb->span > sb->capacity ? sb->span : 0);
     base_store_u32(block + SB_CRC, checksum_around(0, block, FORMAT_BLOCK, SB_CRC));
 }
 
@@ -63,6 +65,7 @@ static bool sizes_can_be(const struct format_superblock *sb)
     return sb->journal_bytes >= FORMAT_JOURNAL_MIN && sb->journal_bytes <= MAX_SEGMENT_SIZE &&
            sb->journal_bytes % FORMAT_BLOCK == 0 && sb->capacity >= FORMAT_BLOCK &&
            sb->capacity <= MAX_SEGMENT_SIZE && sb->capacity % FORMAT_BLOCK == 0 &&
+           sb->span >= sb->capacity && sb->span <= MAX_SEGMENT_SIZE &&
            sb->journal_bytes / FORMAT_BLOCK <= UINT32_MAX &&
            sb->end_block <= sb->journal_bytes / FORMAT_BLOCK;
 }
@@ -95,6 +98,9 @@ enum format_found format_superblock_decode(const uint8_t block[FORMAT_BLOCK],
     sb->clean = flags & SB_CLEAN;
     sb->preallocated = flags & SB_PREALLOCATED;
     sb->end_block = base_load_u32(block + SB_END_BLOCK);
+    sb->span = base_load_u64(block + SB_SPAN);
+    if (sb->span == 0)
+        sb->span = sb->capacity;
     return sb->version == FORMAT_VERSION && sizes_can_be(sb) ? FORMAT_VALID : FORMAT_DAMAGED;
 }
 

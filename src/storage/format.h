@@ -52,6 +52,7 @@ struct format_superblock {
     bool clean;             /* closed; then the journal ends at end_block of area epoch % 2 */
     bool preallocated;
     uint32_t end_block;
+    uint64_t span; /* places of records lie below: the largest capacity there ever was */
 };
 
 enum format_found {

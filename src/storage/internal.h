@@ -49,6 +49,11 @@ YOLK_MUST_USE int slot_take(const struct file_system *fs, const char *path, stru
 YOLK_MUST_USE int slot_format(struct slot *slot, const struct storage_options *options,
                               const struct format_superblock *before, struct format_superblock *sb,
                               struct storage_info *info);
+/* A larger capacity, up to the one asked for, as far as the disk has room. */
+YOLK_MUST_USE int slot_grow(struct slot *slot, const struct storage_options *options,
+                            struct format_superblock *sb, struct storage_info *info);
+/* Cuts off what a larger capacity left behind. */
+YOLK_MUST_USE int slot_trim(struct file *file, const struct format_superblock *sb);
 /* Gives a fresh file its name. */
 YOLK_MUST_USE int slot_keep(const struct file_system *fs, struct slot *slot);
 

@@ -118,10 +118,13 @@ static int begin(struct storage *s, struct recovery *r)
     return status;
 }
 
-static int recover(struct storage *s)
+static int recover(struct storage *s, uint64_t seed)
 {
     struct recovery r = {.file = s->file, .sb = s->sb, .map = &s->map, .say = log_wrong, .self = s};
-    int status = recover_journal(&r);
+    s->index_bytes_max = journal_index_max(s->sb.journal_bytes);
+    int status = map_init(&s->map, s->sb.capacity, seed);
+    if (status == YOLK_OK)
+        status = recover_journal(&r);
     if (status == YOLK_OK)
         status = begin(s, &r);
     s->info.damaged += r.damaged;
@@ -130,19 +133,34 @@ static int recover(struct storage *s)
     return status;
 }
 
-/* ---- open ---- */
-static void note_other_size(struct storage_info *info, uint64_t asked)
+/* What lies beyond the new end is deleted, as any extent is, before the superblock says so; then
+ * the file is recovered as one that always was so small. */
+static int shrink(struct storage *s, uint64_t capacity, uint64_t seed)
 {
-    char has[32], wanted[32];
-    if (info->created || asked / FORMAT_BLOCK == info->capacity / FORMAT_BLOCK)
-        return;
-    snprintf(info->note, sizeof info->note,
-             "the file has a capacity of %s and keeps it, though %s was asked for; to change that, "
-             "start empty or remove the file",
-             base_format_size(info->capacity, has, sizeof has),
-             base_format_size(asked, wanted, sizeof wanted));
+    uint64_t damaged = s->info.damaged;
+    struct extent *next;
+    for (struct extent *e = map_from(&s->map, 0); e != NULL; e = next) {
+        next = map_after(&s->map, e);
+        if (map_offset(&s->map, e) + map_allocated(&s->map, e) > capacity)
+            storage_doom(s, e);
+    }
+    int status = storage_drain(s);
+    if (status == YOLK_OK) {
+        s->sb.capacity = capacity;
+        s->sb.epoch = s->journal.head > 0 ? s->journal.epoch : s->sb.epoch;
+        status = superblock_write(s->file, &s->sb);
+    }
+    if (status != YOLK_OK)
+        return status;
+    map_free(&s->map);
+    journal_free(&s->journal);
+    status = recover(s, seed);
+    s->info.damaged = damaged;
+    s->info.capacity = capacity;
+    return status;
 }
 
+/* ---- open ---- */
 /* The superblock, of the file as it is or made anew. */
 static int prepare(const struct file_system *fs, struct slot *slot,
                    const struct storage_options *options, struct storage *s)
@@ -156,7 +174,9 @@ static int prepare(const struct file_system *fs, struct slot *slot,
         return base_fail_context(status, "%s is refused, and not touched", slot->path);
     if (!s->info.created) {
         s->sb = r.sb;
-        return YOLK_OK;
+        return options->capacity_bytes / FORMAT_BLOCK > s->sb.capacity / FORMAT_BLOCK
+                   ? slot_grow(slot, options, &s->sb, &s->info)
+                   : YOLK_OK;
     }
     status = slot_format(slot, options, ours ? &r.sb : NULL, &s->sb, &s->info);
     if (status == YOLK_OK)
@@ -223,16 +243,17 @@ int storage_open(const struct file_system *fs, const struct storage_options *opt
     memcpy(s->info.path, slot.path, sizeof s->info.path);
     if (status == YOLK_OK)
         status = prepare(fs, &slot, options, s);
-    if (status == YOLK_OK)
-        status = map_init(&s->map, s->sb.capacity, random_u64(&options->random));
     if (status == YOLK_OK) {
-        storage_inform(&s->info, &s->sb);
         s->info.slot = slot.index;
         s->info.direct = file_direct(s->file);
-        note_other_size(&s->info, options->capacity_bytes);
-        s->index_bytes_max = journal_index_max(s->sb.journal_bytes);
-        status = recover(s);
+        storage_inform(&s->info, &s->sb);
+        status = recover(s, random_u64(&options->random));
     }
+    uint64_t capacity = options->capacity_bytes / FORMAT_BLOCK * FORMAT_BLOCK;
+    if (status == YOLK_OK && capacity < s->sb.capacity)
+        status = shrink(s, capacity, random_u64(&options->random));
+    if (status == YOLK_OK)
+        status = slot_trim(s->file, &s->sb);
     if (status != YOLK_OK) {
         storage_abandon(s);
         return base_fail_context(status, "the extent file %s", slot.path);

@@ -207,6 +207,8 @@ static bool same(const struct extent *e, const struct format_record *record)
 static int apply_record(struct recovery *r, const struct format_record *record, bool unproven)
 {
     struct extent *e;
+    if (record->offset + record->allocated > r->sb.capacity)
+        return YOLK_OK; /* from before the file was made smaller */
     if (record->type == FORMAT_DELETE) {
         /* None there: the checkpoint had not come to it, or the commit record was not synced. */
         e = map_at(r->map, record->offset);
@@ -239,7 +241,7 @@ static int apply_frame(struct walk *w, const struct format_frame *frame, const u
     r->frames++;
     for (;;) {
         struct format_record record;
-        int more = format_record_decode(&at, end, r->sb.capacity, &record);
+        int more = format_record_decode(&at, end, r->sb.span, &record);
         if (more == 0 && records == frame->records)
             return YOLK_OK;
         if (more <= 0) {

@@ -130,13 +130,18 @@ static uint64_t journal_for(const struct storage_options *options, uint64_t capa
     return (bytes + FORMAT_BLOCK - 1) / FORMAT_BLOCK * FORMAT_BLOCK;
 }
 
+static uint64_t usable(uint64_t free_bytes)
+{
+    uint64_t kept = free_bytes / 20 < KEPT_FREE ? free_bytes / 20 : KEPT_FREE;
+    return free_bytes - kept;
+}
+
 /* Sizes for a file system that has `free_bytes` for us beyond the `has` bytes of the file. */
 static int fit(const struct storage_options *options, uint64_t free_bytes, uint64_t has,
                struct format_superblock *sb, struct storage_info *info)
 {
     char asked[32], got[32];
-    uint64_t kept = free_bytes / 20 < KEPT_FREE ? free_bytes / 20 : KEPT_FREE;
-    uint64_t room = has + free_bytes - kept;
+    uint64_t room = has + usable(free_bytes);
     sb->capacity = round_down(options->capacity_bytes);
     sb->journal_bytes = journal_for(options, sb->capacity);
     if (format_extent_offset(sb) + sb->capacity <= room)
@@ -225,10 +230,38 @@ int slot_format(struct slot *slot, const struct storage_options *options,
     /* The other copy too, for it is of an earlier life, or nothing. */
     for (unsigned i = 0; i < FORMAT_SUPERBLOCKS && status == YOLK_OK; i++)
         status = superblock_write(slot->file, sb);
+    return status == YOLK_OK ? slot_trim(slot->file, sb) : status;
+}
+
+int slot_trim(struct file *file, const struct format_superblock *sb)
+{
     uint64_t size, whole = format_extent_offset(sb) + sb->capacity;
+    int status = file_size(file, &size);
+    return status == YOLK_OK && size > whole ? file_resize(file, whole) : status;
+}
+
+int slot_grow(struct slot *slot, const struct storage_options *options,
+              struct format_superblock *sb, struct storage_info *info)
+{
+    uint64_t free_bytes, whole = format_extent_offset(sb) + sb->capacity;
+    uint64_t more = round_down(options->capacity_bytes) - sb->capacity;
+    int status = file_space(slot->file, &free_bytes);
+    if (status != YOLK_OK)
+        return status;
+    if (more > usable(free_bytes))
+        more = round_down(usable(free_bytes));
+    status = sb->preallocated ? file_fallocate(slot->file, whole, more)
+                              : file_resize(slot->file, whole + more);
     if (status == YOLK_OK)
-        status = file_size(slot->file, &size);
-    if (status == YOLK_OK && size > whole)
-        status = file_resize(slot->file, whole);
-    return status;
+        sb->capacity += more;
+    if (sb->span < sb->capacity)
+        sb->span = sb->capacity;
+    char asked[32], now[32], left[32];
+    if (sb->capacity < round_down(options->capacity_bytes))
+        snprintf(info->note, sizeof info->note,
+                 "the capacity is %s instead of %s: of the file system only %s is free",
+                 base_format_size(sb->capacity, now, sizeof now),
+                 base_format_size(options->capacity_bytes, asked, sizeof asked),
+                 base_format_size(free_bytes, left, sizeof left));
+    return status == YOLK_ERR_NO_SPACE ? YOLK_OK : status;
 }

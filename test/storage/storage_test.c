@@ -305,11 +305,95 @@ static void survives_close_and_kill(void **state)
     assert_int_equal(stats(&kit).committed, 0);
     kit_close(&kit);
     kit.options.start_empty = false;
-    kit.options.capacity_bytes = CAPACITY;
     kit_open(&kit);
-    assert_int_equal(storage_info(kit.s)->capacity, 2 * CAPACITY);
-    assert_non_null(strstr(storage_info(kit.s)->note, "keeps it"));
+    assert_false(storage_info(kit.s)->created);
     assert_int_equal(storage_info(kit.s)->extents, 0);
+    kit_free(&kit);
+}
+
+/* A smaller capacity takes effect at once, and costs what lies beyond it; a larger one too, as far
+ * as the disk has room. */
+static void follows_the_capacity(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 20, CAPACITY);
+    kit_open(&kit);
+    uint64_t size, whole = storage_info(kit.s)->extent_offset + CAPACITY, kept = 0;
+    for (unsigned i = 0; i < 30; i++) {
+        struct item *item = kit_put(&kit, 5 * 4096);
+        kept += item->offset + 5 * 4096 <= CAPACITY / 4;
+    }
+    kit_close(&kit);
+    static const uint32_t capacities[] = {CAPACITY / 4, CAPACITY, CAPACITY / 4};
+    for (unsigned i = 0; i < 3; i++) {
+        kit.options.capacity_bytes = capacities[i];
+        kit_open(&kit);
+        const struct storage_info *info = storage_info(kit.s);
+        assert_int_equal(info->capacity, capacities[i]);
+        assert_int_equal(info->extents, kept);
+        assert_int_equal(info->damaged, 0);
+        assert_string_equal(info->note, "");
+        assert_int_equal(stats(&kit).capacity, capacities[i]);
+        assert_int_equal(stats(&kit).free_bytes, capacities[i] - kept * 5 * 4096);
+        disk_bytes(kit.disk, KIT_SLOT0, &size);
+        assert_int_equal(size, whole - CAPACITY + capacities[i]);
+        check(&kit);
+        if (i == 1)
+            kit_put(&kit, CAPACITY / 2);
+        if (i == 2)
+            storage_abandon(kit.s);
+        else
+            kit_close(&kit);
+        disk_kill(kit.disk);
+        struct storage_fsck_report report;
+        assert_int_equal(storage_fsck(&kit.fs, KIT_SLOT0, true, NULL, NULL, &report), YOLK_OK);
+        assert_int_equal(report.differences, 0);
+    }
+    kit.options.capacity_bytes = 1u << 30;
+    disk_set_space(kit.disk, 10u << 20);
+    kit_open(&kit);
+    assert_in_range(storage_info(kit.s)->capacity, 9u << 20, 10u << 20);
+    assert_non_null(strstr(storage_info(kit.s)->note, "instead of 1GiB"));
+    assert_int_equal(storage_info(kit.s)->extents, kept);
+    kit_free(&kit);
+}
+
+static void is_made_smaller_at_any_moment(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 21, CAPACITY);
+    uint64_t kept = 0, size;
+    kit_open(&kit);
+    for (unsigned i = 0; i < 10; i++) {
+        struct item *item = kit_put(&kit, 15 * 4096);
+        kept += item->offset + 15 * 4096 <= CAPACITY / 4;
+    }
+    kit_close(&kit);
+    struct disk *before = disk_copy(kit.disk);
+    disk_record(kit.disk);
+    kit.options.capacity_bytes = CAPACITY / 4;
+    kit_open(&kit);
+    for (size_t cut = 0; cut <= disk_events(kit.disk); cut++) {
+        struct disk *disk = disk_copy(before);
+        for (size_t i = 0; i < cut; i++)
+            disk_apply(disk, disk_event(kit.disk, i));
+        struct file_system fs = disk_system(disk);
+        struct storage_fsck_report report;
+        assert_int_equal(storage_fsck(&fs, KIT_SLOT0, true, NULL, NULL, &report), YOLK_OK);
+        assert_int_equal(report.differences, 0);
+        struct storage *s;
+        assert_int_equal(storage_open(&fs, &kit.options, &s), YOLK_OK);
+        assert_int_equal(storage_info(s)->extents, kept);
+        assert_int_equal(storage_info(s)->damaged, 0);
+        assert_null(storage_check(s));
+        disk_bytes(disk, KIT_SLOT0, &size);
+        assert_int_equal(size, storage_info(s)->extent_offset + CAPACITY / 4);
+        storage_abandon(s);
+        disk_destroy(disk);
+    }
+    disk_destroy(before);
     kit_free(&kit);
 }
 
@@ -755,6 +839,8 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(keys_are_bounded_by_the_journal),
         cmocka_unit_test(survives_close_and_kill),
+        cmocka_unit_test(follows_the_capacity),
+        cmocka_unit_test(is_made_smaller_at_any_moment),
         cmocka_unit_test(takes_the_first_free_slot),
         cmocka_unit_test(shrinks_to_the_disk),
         cmocka_unit_test(works_where_blocks_cannot_be_reserved),
