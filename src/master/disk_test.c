@@ -389,6 +389,41 @@ static void facts_tell_of_disks_too(void **state)
     assert_int_equal(kit_stats(&kit).disk_live_bytes, VALUE);
 }
 
+static int start_slow(void **state)
+{
+    struct master_config config = {.step = 1};
+    set_up(state, &config);
+    return 0;
+}
+
+/* The sweep of what was not offered has not come so far: the owner's new word is the better one. */
+static void a_copy_may_lie_where_something_was_before_the_mount(void **state)
+{
+    (void)state;
+    uint64_t session;
+    fill(0, 16);
+    kit_tick(&kit, 100);
+    for (uint64_t at = 0; !no_task(); at += VALUE)
+        copied(next_task(), at);
+    uint64_t before = kit_stats(&kit).disk_extents;
+    assert_true(before >= 4);
+    disk = take_over(&session, 0); /* it has nothing any more */
+    memory = kit_mount(&kit, 3, session, MEMORY);
+    pump();
+    for (int n = 30; n < 46; n++)
+        (void)put(n, VALUE);
+    assert_true(kit_stats(&kit).disk_extents == before);
+    owner_connection = 3;
+    kit_tick(&kit, 0);
+    struct task task = next_task();
+    copied(task, (before - 1) * VALUE);
+    assert_int_equal(kit_stats(&kit).disk_conflicts, 0);
+    assert_int_equal(kit_stats(&kit).offloads_done, before + 1);
+    for (int i = 0; i < 20; i++)
+        kit_tick(&kit, 0);
+    assert_int_equal(kit_stats(&kit).disk_live_bytes, VALUE);
+}
+
 /* Nothing of memory goes for want of space in the index, and nothing of a disk before its time. */
 static void disks_make_room_in_a_full_index(void **state)
 {
@@ -437,6 +472,8 @@ int main(void)
         KIT_TEST(eviction_of_the_disk_leaves_memory_alone),
         KIT_TEST(both_mirrors_meet_after_a_restart_of_the_master),
         cmocka_unit_test_setup_teardown(facts_tell_of_disks_too, start_copied, kit_stop),
+        cmocka_unit_test_setup_teardown(a_copy_may_lie_where_something_was_before_the_mount,
+                                        start_slow, kit_stop),
         cmocka_unit_test_setup_teardown(disks_make_room_in_a_full_index, start_small, kit_stop),
         cmocka_unit_test_setup_teardown(a_disk_that_was_forgotten_is_not_believed, start_forgetful,
                                         kit_stop),

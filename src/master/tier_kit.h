@@ -23,7 +23,8 @@ struct task {
 
 static struct kit kit;
 static uint64_t owner, reader, memory, disk;
-static struct task tasks[TASKS]; /* pushed, the oldest first */
+static uint64_t owner_connection; /* by which tasks are answered */
+static struct task tasks[TASKS];  /* pushed, the oldest first */
 static uint32_t task_count;
 static uint64_t freed[64]; /* offsets on the disk that the owner was told of */
 static uint32_t freed_count;
@@ -91,7 +92,7 @@ UNUSED static void answer(uint64_t id, int status, uint64_t offset, uint64_t siz
     base_buf_init(&recs, 4096);
     assert_int_equal(wire_task_done_append(&recs, &done), YOLK_OK);
     struct wire_tasks_done msg = {memory, wire_view_buf(&recs)};
-    kit_raw(&kit, 1, WIRE_TASKS_DONE, 0, &msg);
+    kit_raw(&kit, owner_connection, WIRE_TASKS_DONE, 0, &msg);
     base_buf_free(&recs);
     kit_check(kit.core);
     pump();
@@ -198,6 +199,7 @@ UNUSED static void set_up(void **state, const struct master_config *config)
 {
     task_count = freed_count = 0;
     disk_seq = 0;
+    owner_connection = 1;
     acks_disk = true;
     memory = kit_start(state, &kit, config, MEMORY, &owner, &reader);
     disk = mount_disk(1, owner, 1, DISK, 0);
