@@ -93,7 +93,8 @@ YOLK_MUST_USE int file_lock(struct file *f);
 /* For this file as if it were read and written around the page cache. 4096 where nobody says;
  * `offset` is at least the device's sector even if the file system names less. */
 YOLK_MUST_USE int file_alignment(struct file *f, struct file_alignment *out);
-/* What an ordinary user may still write to the file system it lies in. */
+/* What an ordinary user may still write to the file system it lies in; very much where that does
+ * not say. */
 YOLK_MUST_USE int file_space(struct file *f, uint64_t *free_bytes);
 /* For I/O that goes around this service, as io_uring's; -1: there is none (simulated). What such an
  * operation answered (bytes or -errno) must pass through file_completed before it is believed. */

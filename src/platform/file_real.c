@@ -286,7 +286,8 @@ static int real_space(struct file *file, uint64_t *free_bytes)
     struct statvfs st;
     if (fstatvfs(f->fd, &st) != 0)
         return base_fail(file_status(errno), errno, "the free space under %s", f->path);
-    *free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+    /* ramfs and its like have no size. */
+    *free_bytes = st.f_blocks > 0 ? (uint64_t)st.f_bavail * st.f_frsize : UINT64_MAX / 4;
     return YOLK_OK;
 }
 
