@@ -29,6 +29,28 @@ def _(c):
     check_equal(os.listdir(c.dir), [], "files left")
 
 
+@test("bench.policy")
+def _(c):
+    """The master's policy is above LRU on made-up chats, and both below Belady's bound; at 100 % all read the same."""
+    code, out, err = c.run("bench", "policy", "--synthetic", "--requests", "4000", "--capacity", "2,5,10,20,100", "--json")
+    check_equal(code, 0, f"exit code\n{err}")
+    report = json.loads(out)
+    check_equal([f["percent"] for f in report["capacities"]], [2, 5, 10, 20, 100], "capacities")
+    for figures in report["capacities"][:-1]:
+        check(figures["lru"] < figures["prefix"] < figures["belady"], figures)
+        check(figures["fifo"] < figures["belady"] and figures["s3fifo"] < figures["belady"], figures)
+    everything = 1 - report["unique_blocks"] / report["blocks"]
+    for name in ("prefix", "lru", "fifo", "s3fifo", "belady"):
+        check(abs(report["capacities"][-1][name] - everything) < 1e-9, f"{name} with room for all")
+    for wrong in ("0", "101", "5,", "5;6", "x"):
+        code, _, err = c.run("bench", "policy", "--synthetic", "--capacity", wrong)
+        check_equal(code, 2, f"exit code for --capacity {wrong}")
+        check_in("--capacity " + wrong, err, "message")
+    code, _, err = c.run("bench", "policy")
+    check_equal(code, 2, "exit code")
+    check_in("one of --trace FILE and --synthetic", err, "message")
+
+
 @test("bench.wrong-use")
 def _(c):
     """A wrong name or folder is refused and named."""
