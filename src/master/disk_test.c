@@ -389,6 +389,24 @@ static void facts_tell_of_disks_too(void **state)
     assert_int_equal(kit_stats(&kit).disk_live_bytes, VALUE);
 }
 
+static void one_replica_on_disks_is_enough(void **state)
+{
+    (void)state;
+    struct wire_replica at[4];
+    fill(0, 13);
+    kit_tick(&kit, 0);
+    struct task task = next_task();
+    uint64_t session = kit_open(&kit, 3, 1);
+    uint64_t other = mount_disk(3, session, 9, DISK, 1);
+    assert_true(offer(3, session, other, "k0", (struct wire_offer){0, VALUE, 5}, 1));
+    copied(task, 8192);
+    assert_int_equal(freed_count, 1);
+    assert_int_equal(freed[0], 8192);
+    assert_int_equal(get(0, at), 2);
+    assert_int_equal(at[1].segment, other);
+    end_gets();
+}
+
 static int start_slow(void **state)
 {
     struct master_config config = {.step = 1};
@@ -472,6 +490,7 @@ int main(void)
         KIT_TEST(eviction_of_the_disk_leaves_memory_alone),
         KIT_TEST(both_mirrors_meet_after_a_restart_of_the_master),
         cmocka_unit_test_setup_teardown(facts_tell_of_disks_too, start_copied, kit_stop),
+        KIT_TEST(one_replica_on_disks_is_enough),
         cmocka_unit_test_setup_teardown(a_copy_may_lie_where_something_was_before_the_mount,
                                         start_slow, kit_stop),
         cmocka_unit_test_setup_teardown(disks_make_room_in_a_full_index, start_small, kit_stop),

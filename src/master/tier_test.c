@@ -422,6 +422,22 @@ static void memory_that_is_given_up_does_not_wait_for_a_failing_disk(void **stat
     assert_int_equal(kit_stats(&kit).capacity_bytes, 0);
 }
 
+/* How long a disk made no copy counts from when one was wanted, not from long ago. */
+static void an_idle_disk_is_waited_for_again(void **state)
+{
+    (void)state;
+    fill(0, 13);
+    kit_tick(&kit, 0);
+    answer(next_task().rec.id, YOLK_ERR_TOO_LARGE, 0, 0, 0);
+    answer(next_task().rec.id, YOLK_ERR_TOO_LARGE, 0, 0, 0);
+    assert_true(no_task());
+    kit_pass(&kit, 9000, owner, reader);
+    for (int n = 13; task_count == 0; n++)
+        (void)put(n, VALUE); /* those two go */
+    assert_int_equal(put_within(40, 1800), YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_stats(&kit).evictions, 2);
+}
+
 static bool admits_nothing(void *order, const struct master_object *object)
 {
     (void)order;
@@ -477,6 +493,7 @@ int main(void)
         KIT_TEST(an_answer_that_overtook_an_acknowledgement_counts_later),
         KIT_TEST(an_answer_counts_once_and_only_if_it_can_be_true),
         KIT_TEST(an_unanswered_task_is_said_again),
+        KIT_TEST(an_idle_disk_is_waited_for_again),
         KIT_TEST(what_is_being_copied_is_not_leased),
         KIT_TEST(memory_is_not_reused_under_a_task_whose_disk_went),
         KIT_TEST(another_disk_takes_the_place_of_one_that_went),
