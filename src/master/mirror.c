@@ -50,8 +50,9 @@ static void retire(struct master_segment *segment, struct master_extent *extent,
 /* Bytes that an offer's extent takes in its segment. */
 static uint64_t offer_room(const struct master_segment *segment, struct wire_offer offer)
 {
-    uint64_t unit = master_segment_is_disk(segment) ? MASTER_DISK_UNIT : BASE_EXTENTS_UNIT;
-    return (offer.size + unit - 1) / unit * unit;
+    if (master_segment_is_disk(segment))
+        return master_disk_room(offer.size);
+    return (offer.size + BASE_EXTENTS_UNIT - 1) / BASE_EXTENTS_UNIT * BASE_EXTENTS_UNIT;
 }
 
 /* A new place of an object that may be known already: by its owner's word alone. */

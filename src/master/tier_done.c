@@ -29,7 +29,7 @@ static struct master_extent *reserve_reported(struct master_core *core, struct m
 static bool is_sound(const struct master_segment *disk, const struct master_task *task,
                      const struct wire_task_done *done)
 {
-    uint64_t room = (task->size + MASTER_DISK_UNIT - 1) / MASTER_DISK_UNIT * MASTER_DISK_UNIT;
+    uint64_t room = master_disk_room(task->size);
     return done->disk_offset % MASTER_DISK_UNIT == 0 && done->disk_size == room &&
            room <= disk->size && done->disk_offset <= disk->size - room;
 }
