@@ -51,6 +51,14 @@ uint64_t bench_now_ns(void)
     return clock_real_now_ns();
 }
 
+uint64_t bench_processor_ns(void)
+{
+    struct timespec now;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0
+               ? (uint64_t)now.tv_sec * CLOCK_NS_PER_S + (uint64_t)now.tv_nsec
+               : 0;
+}
+
 double bench_seconds_since(uint64_t start_ns)
 {
     return (double)(clock_real_now_ns() - start_ns) / 1e9;

@@ -66,6 +66,8 @@ YOLK_MUST_USE enum yolk_status bench_in_turn(struct bench_contender *contenders,
 double bench_median(double *values, size_t count);
 uint64_t bench_now_ns(void);
 double bench_seconds_since(uint64_t start_ns);
+/* Processor time of this thread. */
+uint64_t bench_processor_ns(void);
 
 /* ---- what a call costs beside time ---- */
 struct bench_cost {

@@ -134,15 +134,43 @@ static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint
     return found;
 }
 
+/* What the request before this one of the same call was given: its task still holds it, so another
+ * reference needs no lock. */
+struct admitted {
+    uint64_t handle;
+    struct segment *segment; /* NULL: none */
+    struct registration *registration;
+};
+
+static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
+                                    const struct admitted *before)
+{
+    if (before->segment == NULL || before->handle != handle)
+        return segment_acquire(engine, handle);
+    atomic_fetch_add_explicit(&before->segment->references, 1, memory_order_relaxed);
+    return before->segment;
+}
+
+static struct registration *take_registration(struct yolk_engine *engine, const void *pointer,
+                                              uint64_t size, const struct admitted *before)
+{
+    struct registration *same = before->registration;
+    uint64_t inside = (uint64_t)(uintptr_t)pointer - (same != NULL ? same->start : 0);
+    if (same == NULL || inside > same->size || size > same->size - inside)
+        return registry_acquire(engine, pointer, size);
+    atomic_fetch_add_explicit(&same->in_flight, 1, memory_order_relaxed);
+    return same;
+}
+
 /* Checks all that can be checked without touching memory; takes the references a task needs. */
 static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_request *request,
-                              uint64_t now_ns, struct engine_task *task)
+                              uint64_t now_ns, struct admitted *before, struct engine_task *task)
 {
     if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
         return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
     if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
-    struct segment *segment = segment_acquire(engine, request->segment);
+    struct segment *segment = take_segment(engine, request->segment, before);
     if (segment == NULL)
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
     struct registration *registration = NULL;
@@ -152,8 +180,8 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
             base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
                       (unsigned long long)request->offset, (unsigned long long)request->size,
                       (unsigned long long)segment->size);
-    else if (request->size > 0 &&
-             (registration = registry_acquire(engine, request->local, request->size)) == NULL)
+    else if (request->size > 0 && (registration = take_registration(engine, request->local,
+                                                                    request->size, before)) == NULL)
         status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
                            request->local, (unsigned long long)request->size);
     else if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
@@ -172,18 +200,23 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     task->ticket = request->ticket;
     task->opcode = request->opcode;
     task->hint = engine_transport_by_name(engine, request->hint);
+    before->handle = request->segment;
+    before->segment = segment;
+    if (registration != NULL)
+        before->registration = registration;
     return YOLK_OK;
 }
 
 static void add_task(struct yolk_engine *engine, struct batch *batch,
-                     const struct yolk_request *request, uint64_t now_ns, enum yolk_status *verdict)
+                     const struct yolk_request *request, uint64_t now_ns, struct admitted *before,
+                     enum yolk_status *verdict)
 {
     struct engine_task *task = &batch->tasks[batch->state.task_count];
     memset(task, 0, sizeof(*task));
     base_list_init(&task->stuck);
     task->channel = BATCH_NONE;
     task->last_transport = ENGINE_NO_TRANSPORT;
-    *verdict = admit(engine, request, now_ns, task);
+    *verdict = admit(engine, request, now_ns, before, task);
     if (*verdict != YOLK_OK) {
         (void)batch_state_reject(&batch->state, *verdict, request->cookie);
         task->counted = true;
@@ -211,10 +244,11 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
                            batch->state.task_room - batch->state.task_count, count);
     } else {
         uint64_t now_ns = engine_now(engine);
+        struct admitted before = {0};
         if (first != NULL)
             *first = batch->state.task_count;
         for (uint32_t i = 0; i < count; i++) {
-            add_task(engine, batch, &requests[i], now_ns, &verdicts[i]);
+            add_task(engine, batch, &requests[i], now_ns, &before, &verdicts[i]);
             if (result == YOLK_OK)
                 result = verdicts[i];
         }

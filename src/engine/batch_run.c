@@ -239,21 +239,43 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
     return YOLK_OK;
 }
 
+static uint32_t accepted_by(const struct engine_task *task)
+{
+    return task->registration != NULL ? task->registration->accepted : UINT32_MAX;
+}
+
+/* The channel chosen before in this pass, if nothing tells this task from that one. A route in
+ * trouble is looked at anew by each task: its breaker counts them. */
+static bool same_choice(const struct batch *batch, const struct engine_task *task, uint32_t tried,
+                        uint32_t *out)
+{
+    const struct engine_choice *before = &batch->choice;
+    if (tried != 0 || before->segment != task->segment || before->opcode != task->opcode ||
+        before->hint != task->hint || before->accepted != accepted_by(task))
+        return false;
+    const struct engine_channel *channel = &batch->channels[before->channel];
+    if (!channel_serves(channel, task->segment) ||
+        atomic_load_explicit(&task->segment->routes[channel->transport].troubled,
+                             memory_order_relaxed))
+        return false;
+    *out = before->channel;
+    return true;
+}
+
 /* Chooses a channel for the task that avoids the routes in tried. AGAIN: none is free now. */
 static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch *batch,
                                        struct engine_task *task, uint32_t tried, uint32_t *out)
 {
     uint32_t avoid = tried;
+    if (same_choice(batch, task, tried, out)) {
+        task->channel = *out;
+        return YOLK_OK;
+    }
     uint64_t now_ns = engine_now(engine);
     enum yolk_status failed = YOLK_OK;
     for (;;) {
-        struct route_query query = {
-            task->segment,
-            task->opcode,
-            task->registration != NULL ? task->registration->accepted : UINT32_MAX,
-            avoid,
-            task->hint,
-            false};
+        struct route_query query = {task->segment, task->opcode, accepted_by(task),
+                                    avoid,         task->hint,   false};
         uint8_t transport;
         enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, &transport);
         if (status != YOLK_OK)
@@ -261,6 +283,8 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         status = open_channel(engine, batch, task->segment, transport, out);
         if (status == YOLK_OK) {
             task->channel = *out;
+            batch->choice = (struct engine_choice){task->segment, accepted_by(task), *out,
+                                                   task->opcode, task->hint};
             return YOLK_OK;
         }
         if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
@@ -350,7 +374,9 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
         batch_state_untake(&batch->state, slice_index);
         return POST_FULL;
     case YOLK_SUBMIT_DONE:
-        slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred, engine_now(engine));
+        /* Only a failure is dated. */
+        slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred,
+                   io->transferred == io->size ? 0 : engine_now(engine));
         break;
     default:
         slice_over(engine, batch, io->cookie, io->status != YOLK_OK ? io->status : YOLK_ERR_IO,
@@ -420,6 +446,7 @@ static bool post_all(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
     uint32_t full = 0;
+    batch->choice.segment = NULL;
     for (uint32_t left = batch->state.queue_length; left > 0 && full < FULL_SKIPS_MAX; left--) {
         uint32_t index = batch_state_dequeue(&batch->state);
         if (index == BATCH_NONE)

@@ -147,6 +147,14 @@ struct engine_channel {
     bool posted; /* queued something in this pass */
     bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
 };
+/* Of one pass over a batch's tasks; segment NULL: none yet. */
+struct engine_choice {
+    struct segment *segment; /* referenced by the channel */
+    uint32_t accepted;       /* as in struct route_query */
+    uint32_t channel;
+    enum yolk_opcode opcode;
+    uint8_t hint;
+};
 struct engine_io {
     struct yolk_io io;
     uint32_t channel;
@@ -164,6 +172,7 @@ struct batch {
     struct engine_channel *channels;
     uint32_t channel_count;
     uint32_t channel_room;
+    struct engine_choice choice;
     struct engine_io **ios; /* chunks: an io's address never changes */
     uint32_t io_chunks;
 };
