@@ -23,7 +23,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 E2E = os.path.join(ROOT, "test", "e2e")
 SIM_SEEDS = ("1..100", "101..200")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
-MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer")
+MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
+             "reuse-under-read")
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 TAIL_LINES = 60
 

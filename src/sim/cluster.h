@@ -81,6 +81,7 @@ struct sim_slot {
     uint64_t connection; /* 0: none */
     uint64_t request_id; /* of the message that waits for its answer, 0: none */
     uint64_t reply_by_ns;
+    uint64_t begun_ns;
     uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
     int done;
     int final; /* part of the last check: must succeed */
@@ -108,6 +109,7 @@ struct sim_peer {
     uint64_t fences[SIM_ATTACHED_MAX]; /* asked for, not yet answered */
     uint64_t fence_segments[SIM_ATTACHED_MAX];
     int fence_count;
+    uint64_t known_to; /* incarnation of the last master that knows all it has */
     struct sim_disk disk;
     /* client */
     struct sim_slot slots[SIM_SLOTS];
@@ -117,7 +119,14 @@ struct sim_peer {
 struct sim_version {
     int key;
     uint32_t size;
-    int ended; /* its PUT_END was sent: it may be read */
+    int ended;         /* its PUT_END was sent: it may be read */
+    uint64_t acked_ns; /* its put was answered, 0: not yet */
+};
+
+/* The last removal of a key that a master confirmed, once every node had told it what it has. */
+struct sim_removal {
+    uint64_t sent_ns, confirmed_ns;
+    uint64_t master; /* incarnation */
 };
 
 struct sim {
@@ -141,12 +150,15 @@ struct sim {
     size_t segment_count;
     struct sim_version *versions;
     size_t version_count;
+    struct sim_removal removals[SIM_KEYS];
     uint64_t request_id;
     uint64_t safety_end_ns;
     int faults_on;
     int load_on;
     int has_disks;
-    int shm[SIM_CLIENTS]; /* this client reaches nodes by shared memory */
+    int shm[SIM_CLIENTS];  /* this client reaches nodes by shared memory */
+    unsigned faults_drawn; /* a bit each: not every seed has all of them */
+    uint64_t fault_gap_ms;
     uint64_t drop_permille, double_permille, late_permille;
 };
 
@@ -203,6 +215,8 @@ void sim_transfer_free(struct sim *sim, struct sim_transfer *transfer);
 void sim_transfer_end_leases(struct sim *sim, int node);
 
 /* fault.c */
+/* Which faults this seed has, and how often. */
+void sim_fault_draw(struct sim *sim);
 /* Draws the next fault; or looks whether the moment has come for one that waits for it. */
 void sim_fault_next(struct sim *sim, int soon);
 void sim_fault_heal(struct sim *sim);
@@ -218,5 +232,8 @@ uint64_t sim_version_new(struct sim *sim, int key, uint32_t size);
 void sim_version_fill(uint64_t version, uint8_t *bytes, uint32_t size);
 /* NULL, or what is wrong with these bytes as a value of this key. */
 const char *sim_version_check(const struct sim *sim, int key, const uint8_t *bytes, uint64_t size);
+/* Was it removed for good before a get began? A master that restarted meanwhile may have been
+ * offered it again by an owner that had not heard of it. */
+int sim_version_is_removed(const struct sim *sim, uint64_t version, uint64_t get_begun_ns);
 
 #endif

@@ -74,6 +74,14 @@ static void offer_reject(void *self, uint64_t offset)
 
 /* ---- the beginning ---- */
 
+static void lose_power(struct sim *sim, int node)
+{
+    struct sim_disk *disk = disk_of(sim, node);
+    disk->end = SIM_POWER_LOST;
+    if (file_sim_crash(disk->files) != YOLK_OK)
+        sim_world_fail(&sim->world, "a simulated file could not crash");
+}
+
 /* A device that fails now and then while the file is being opened. */
 static void arm(struct sim *sim, struct sim_disk *disk)
 {
@@ -101,6 +109,8 @@ int sim_disk_open(struct sim *sim, int node)
                            yolk_last_error());
         sim_world_mark(&sim->world, SIM_MARK_DISK_OPEN_FAILED);
         disk->trouble = 1;
+        if (sim_world_below(&sim->world, 2) == 0)
+            lose_power(sim, node);
         return 0;
     }
     sim_kept_check(sim, node);
@@ -252,6 +262,8 @@ static void close_file(struct sim *sim, int node)
     if (storage_close(disk->storage) != YOLK_OK) {
         disk->end = SIM_KILLED;
         disk->trouble = 1;
+    } else if (file_sim_crash(disk->files) != YOLK_OK) { /* no power loss harms it any more */
+        sim_world_fail(&sim->world, "a simulated file could not crash");
     }
     file_sim_heal(disk->files);
 }
@@ -269,8 +281,8 @@ void sim_disk_end(struct sim *sim, int node, enum sim_end end)
         store_tier_destroy(disk->tier);
         storage_abandon(disk->storage);
     }
-    if (end == SIM_POWER_LOST && file_sim_crash(disk->files) != YOLK_OK)
-        sim_world_fail(&sim->world, "a simulated file could not crash");
+    if (end == SIM_POWER_LOST)
+        lose_power(sim, node);
     access_grant_free(&disk->grant);
     disk->storage = NULL;
     disk->tier = NULL;

@@ -6,6 +6,8 @@
 /* Faults that wait for their moment: this and whom they hit name the event. */
 enum { SOON_STOP = 1, SOON_END = 100, SOON_AT_DISK = 200 };
 
+enum { DISK_FAULTS_FROM = 9, FAULTS = 16 };
+
 static uint64_t some_time(struct sim *sim, uint64_t below_ms)
 {
     return sim->world.now_ns + CLOCK_NS_PER_MS +
@@ -51,6 +53,10 @@ void sim_fault_end_master(struct sim *sim)
 static int stop_client(struct sim *sim, int peer, int at_disk)
 {
     int writing = 0, reading = 0;
+    for (int other = SIM_NODES; at_disk && other < SIM_PEERS; other++) {
+        if (sim->peers[other].paused_until_ns != 0)
+            return 0; /* somebody must go on, so that space is wanted */
+    }
     for (size_t i = 0; i < sim->transfer_count; i++) {
         const struct sim_transfer *t = &sim->transfers[i];
         if (!t->live || t->abandoned || t->peer != peer || (at_disk && !t->leased))
@@ -64,7 +70,9 @@ static int stop_client(struct sim *sim, int peer, int at_disk)
         sim_world_mark(&sim->world, SIM_MARK_WRITER_STOPPED);
     if (reading)
         sim_world_mark(&sim->world, SIM_MARK_READER_STOPPED);
-    sim->peers[peer].paused_until_ns = some_time(sim, 1500);
+    uint64_t until = some_time(sim, 1500);
+    if (sim->peers[peer].paused_until_ns < until)
+        sim->peers[peer].paused_until_ns = until;
     return 1;
 }
 
@@ -105,6 +113,13 @@ static void end_node_soon(struct sim *sim, int node)
                                                    .id = (uint64_t)(SOON_END + node)});
 }
 
+void sim_fault_draw(struct sim *sim)
+{
+    sim->fault_gap_ms = 100 + sim_world_below(&sim->world, 400);
+    for (int i = 0; i < FAULTS; i++)
+        sim->faults_drawn |= (unsigned)(sim_world_below(&sim->world, 4) > 0) << i;
+}
+
 void sim_fault_next(struct sim *sim, int soon)
 {
     if (!sim->faults_on)
@@ -121,8 +136,10 @@ void sim_fault_next(struct sim *sim, int soon)
     int node = (int)sim_world_below(&sim->world, SIM_NODES);
     int client = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     int peer = (int)sim_world_below(&sim->world, SIM_PEERS);
-    switch (sim_world_below(&sim->world, sim->has_disks ? 13 : 9)) {
+    uint64_t fault = sim_world_below(&sim->world, sim->has_disks ? FAULTS : DISK_FAULTS_FROM);
+    switch (sim->faults_drawn & 1u << fault ? fault : FAULTS) {
     case 0:
+    case 12:
         end_node_soon(sim, node);
         break;
     case 1:
@@ -141,7 +158,7 @@ void sim_fault_next(struct sim *sim, int soon)
         break;
     case 5:
     case 6:
-        stop_client_soon(sim, client, sim->has_disks && sim_world_below(&sim->world, 2) == 0);
+        stop_client_soon(sim, client, 0);
         break;
     case 7:
         sim_world_mark(&sim->world, SIM_MARK_PARTITION_MASTER);
@@ -156,14 +173,19 @@ void sim_fault_next(struct sim *sim, int soon)
     case 9:
         sim_disk_rot(sim, node);
         break;
-    default:
+    case 10:
+    case 11:
         trouble_disk(sim, node);
         break;
+    case 13:
+    case 14:
+    case 15:
+        stop_client_soon(sim, client, 1);
+        break;
     }
-    sim_world_push(&sim->world,
-                   (struct sim_event){.at_ns = some_time(sim, sim->has_disks ? 250 : 400),
-                                      .kind = SIM_FAULT,
-                                      .actor = SIM_PEERS});
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, sim->fault_gap_ms),
+                                                   .kind = SIM_FAULT,
+                                                   .actor = SIM_PEERS});
 }
 
 static bool refuse_memory(void *self)

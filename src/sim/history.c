@@ -13,7 +13,7 @@ uint64_t sim_version_new(struct sim *sim, int key, uint32_t size)
         realloc(sim->versions, (sim->version_count + 1) * sizeof *sim->versions);
     assert(grown != NULL);
     sim->versions = grown;
-    sim->versions[sim->version_count] = (struct sim_version){key, size, 0};
+    sim->versions[sim->version_count] = (struct sim_version){.key = key, .size = size};
     return sim->version_count++;
 }
 
@@ -42,4 +42,12 @@ const char *sim_version_check(const struct sim *sim, int key, const uint8_t *byt
         return "the bytes of a put that was never committed";
     sim_version_fill(version, right, (uint32_t)size);
     return memcmp(right, bytes, size) == 0 ? NULL : "a mix of bytes";
+}
+
+int sim_version_is_removed(const struct sim *sim, uint64_t version, uint64_t get_begun_ns)
+{
+    const struct sim_version *v = &sim->versions[version];
+    const struct sim_removal *removal = &sim->removals[v->key];
+    return sim->master_alive && removal->master == sim->master_incarnation && v->acked_ns != 0 &&
+           v->acked_ns < removal->sent_ns && removal->confirmed_ns < get_begun_ns;
 }

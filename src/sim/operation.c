@@ -69,6 +69,7 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
     slot->operation = operation;
     slot->done = 0;
     slot->request_id = 0;
+    slot->begun_ns = sim->world.now_ns;
     slot->deadline_ns = sim->world.now_ns + OPERATION_MS * CLOCK_NS_PER_MS;
     slot->overdue_ns = slot->deadline_ns + DRAIN_MS * CLOCK_NS_PER_MS;
     if (operation == SIM_PUT) {
@@ -132,6 +133,10 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
             sim_world_mark(&sim->world, SIM_MARK_DISK_HIT);
         if (wrong != NULL)
             sim_world_fail(&sim->world, "R1: get of %s reported %s", slot->keys[i], wrong);
+        uint64_t version;
+        memcpy(&version, slot->buffers[i], sizeof version);
+        if (wrong == NULL && sim_version_is_removed(sim, version, slot->begun_ns))
+            sim_world_fail(&sim->world, "a value of %s that was removed came back", slot->keys[i]);
     } else if (result == YOLK_ERR_NOT_FOUND) {
         sim_world_mark(&sim->world, SIM_MARK_GET_MISS);
     } else {
@@ -145,12 +150,14 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
 static void judge_put(struct sim *sim, struct sim_slot *slot, size_t i)
 {
     int64_t result = slot->items[i].result;
-    if (result >= 0)
+    if (result >= 0) {
         sim_world_mark(&sim->world, SIM_MARK_PUT_DONE);
-    else if (result == YOLK_ERR_NO_SPACE)
+        sim->versions[slot->versions[i]].acked_ns = sim->world.now_ns;
+    } else if (result == YOLK_ERR_NO_SPACE) {
         sim_world_mark(&sim->world, SIM_MARK_PUT_NO_SPACE);
-    else
+    } else {
         sim_world_mark(&sim->world, SIM_MARK_PUT_FAILED);
+    }
     if (slot->final && result < 0)
         sim_world_fail(&sim->world, "R5: after healing, put of %s: %s", slot->keys[i],
                        yolk_strerror((enum yolk_status)result));
@@ -271,6 +278,24 @@ void sim_slot_drive(struct sim *sim, int peer, int index)
     }
 }
 
+static void note_removal(struct sim *sim, const struct sim_slot *slot,
+                         const struct sim_event *event)
+{
+    struct wire_results_reply reply;
+    if (wire_decode(WIRE_REMOVE_REPLY, event->body, event->body_size, &reply) != YOLK_OK ||
+        reply.status != YOLK_OK || reply.results.size != sizeof(int32_t) ||
+        wire_i32s_at(reply.results, 0) != YOLK_OK)
+        return;
+    sim_world_mark(&sim->world, SIM_MARK_REMOVED);
+    uint64_t master = sim->connections[slot->connection - 1].master;
+    for (int node = 0; node < SIM_NODES; node++) {
+        if (sim->peers[node].known_to != master)
+            return; /* who comes later may bring the key again */
+    }
+    sim->removals[slot->key_numbers[0]] =
+        (struct sim_removal){slot->sent_at_ns, sim->world.now_ns, master};
+}
+
 void sim_slot_reply(struct sim *sim, int peer, int index, const struct sim_event *event)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
@@ -285,7 +310,7 @@ void sim_slot_reply(struct sim *sim, int peer, int index, const struct sim_event
                         event->body_size);
     } else if (event->message == WIRE_REMOVE_REPLY) {
         slot->done = 1;
-        sim_world_mark(&sim->world, SIM_MARK_REMOVED);
+        note_removal(sim, slot, event);
     }
     sim_slot_drive(sim, peer, index);
 }

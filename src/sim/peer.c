@@ -176,6 +176,7 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
         sim_world_mark(&sim->world,
                        o->restarted ? SIM_MARK_SESSION_RESTARTED : SIM_MARK_SESSION_OPENED);
         peer->writes_as = o->session;
+        peer->known_to = sim->connections[peer->control - 1].master;
         sim_memory_detach(sim, peer->index, o->session);
         if (peer->disk.present)
             sim_disk_opened(sim, peer->index);

@@ -300,6 +300,7 @@ static void start(struct sim *sim, uint64_t seed)
         if (node == 0 || sim_world_below(&sim->world, 4) > 0)
             sim_disk_create(sim, node);
     }
+    sim_fault_draw(sim);
     sim_master_start(sim);
     for (int peer = 0; peer < SIM_PEERS; peer++)
         restart(sim, peer);
