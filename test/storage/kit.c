@@ -275,3 +275,26 @@ bool kit_bytes_right(struct kit *kit, struct storage *s, const struct storage_ex
     free(right);
     return found;
 }
+
+struct storage_stats kit_stats(struct kit *kit)
+{
+    struct storage_stats out;
+    storage_stats(kit->s, &out);
+    return out;
+}
+
+void kit_check(struct kit *kit)
+{
+    const char *broken = storage_check(kit->s);
+    if (broken != NULL)
+        fail_msg("%s", broken);
+}
+
+uint8_t *kit_good_file(struct kit *kit, uint64_t *size)
+{
+    kit_open(kit);
+    for (unsigned i = 0; i < 5; i++)
+        kit_put(kit, 5000);
+    kit_close(kit);
+    return disk_bytes(kit->disk, KIT_SLOT0, size);
+}

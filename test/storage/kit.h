@@ -56,7 +56,6 @@ void kit_free(struct kit *kit);
 void kit_open(struct kit *kit);
 /* Closes; what was committed stays in the list. */
 void kit_close(struct kit *kit);
-/* Kills: drops from the list what need not survive, as to the storage it will be gone or there. */
 
 uint64_t kit_below(struct kit *kit, uint64_t bound);
 
@@ -75,6 +74,12 @@ struct item *kit_put(struct kit *kit, uint64_t size); /* to COMMITTED and synced
 struct item *kit_any_committed(struct kit *kit);
 /* One step at random. */
 void kit_step(struct kit *kit);
+
+struct storage_stats kit_stats(struct kit *kit);
+/* Fails with what is broken. */
+void kit_check(struct kit *kit);
+/* Makes a file with five extents in a storage that is not open; its bytes, to spoil. */
+uint8_t *kit_good_file(struct kit *kit, uint64_t *size);
 
 /* Is the value of `e` in the file? */
 bool kit_bytes_right(struct kit *kit, struct storage *s, const struct storage_extent *e);
