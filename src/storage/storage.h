@@ -62,7 +62,8 @@ struct storage;
 
 struct storage_options {
     const char *path;        /* the files are PATH.slot0, PATH.slot1, ...; one a process */
-    uint64_t capacity_bytes; /* for values; superblock and journal lie outside it */
+    uint64_t capacity_bytes; /* for values; superblock and journal lie outside it. A file that
+                                exists grows to it, or is cut, with the extents beyond it */
     uint64_t journal_bytes;  /* of each of the two areas; 0: derived from the capacity */
     bool start_empty;        /* forget what the file holds */
     bool replace;            /* also overwrite a slot that is no readable extent file */
