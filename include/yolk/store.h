@@ -34,7 +34,7 @@ struct yolk_store_options {
     uint64_t eviction_high_watermark_permille; /* embedded master only; 0: the default (950) */
     uint32_t replica_num; /* copies a put makes, each in another segment; at least 1 */
     /* A node's disk, which what must leave its memory goes to; kept over restarts. If the disk
-     * fails, or is full, the node goes on without it, which is logged. */
+     * fails, or is full, the node goes on without it, which is logged, and tries it again. */
     uint64_t ssd_size_bytes; /* > 0: of values; the file is little larger */
     const char *ssd_path;    /* the file is PATH.slot0, or the next free one; absolute */
     uint64_t ssd_sync_ms;    /* a power loss costs the values of so long at most */

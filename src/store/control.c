@@ -316,6 +316,14 @@ int store_control_unmount(struct yolk_store *store, uint64_t grace_ms, uint64_t 
     return status;
 }
 
+int store_control_stat(struct yolk_store *store, struct base_buf *lines)
+{
+    mutex_lock(&store->control.lock);
+    struct store_disk *disk = store->disk; /* once there, it stays while calls are in progress */
+    mutex_unlock(&store->control.lock);
+    return disk == NULL ? YOLK_OK : store_disk_stat(disk, lines);
+}
+
 void store_control_stop(struct yolk_store *store, uint64_t deadline_ns)
 {
     struct store_control *control = &store->control;

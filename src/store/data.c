@@ -450,8 +450,8 @@ enum yolk_status yolk_store_stat(struct yolk_store *store, char **text)
                 store_holds_live_count(store->holds), (unsigned long long)engine.bytes_read,
                 (unsigned long long)engine.bytes_written, (unsigned long long)engine.tasks_failed,
                 (unsigned long long)engine.tasks_stuck);
-        if (status == YOLK_OK && store->disk != NULL)
-            status = store_disk_stat(store->disk, &lines);
+        if (status == YOLK_OK)
+            status = store_control_stat(store, &lines);
         char *copy = status == YOLK_OK ? strndup((const char *)lines.data, lines.size) : NULL;
         base_buf_free(&lines);
         if (copy == NULL)

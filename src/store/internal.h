@@ -29,6 +29,7 @@ struct store_control {
     uint64_t fence_retry_ns;
     uint64_t last_session;
     uint64_t memory_segment;
+    int opener_stop;
     int quieting; /* the session waits for the disk's moves to end */
     int stop;
     int failed_once; /* a try to open the session failed */
@@ -63,8 +64,10 @@ struct yolk_store {
     struct yolk_memory memory; /* the segment */
     int has_memory;
     struct yolk_served *served;
-    char *endpoints;         /* of the memory segment, as told to others */
-    struct store_disk *disk; /* NULL: none */
+    char *endpoints;           /* of the memory segment, as told to others */
+    struct store_disk *disk;   /* NULL: none (yet); in use by the control thread, under its lock */
+    struct thread disk_opener; /* runs while the disk could not be opened */
+    char *ssd_path;
     uint8_t ticket_key[32];
     struct store_tuning tuning;
     struct store_control control;
@@ -86,6 +89,16 @@ YOLK_MUST_USE int store_control_unmount(struct yolk_store *store, uint64_t grace
                                         uint64_t deadline_ns);
 /* Ends the session at the master (waits for its answer until deadline_ns), then the thread. */
 void store_control_stop(struct yolk_store *store, uint64_t deadline_ns);
+
+/* What the disk, if there is one, has to say, as lines "name value". */
+YOLK_MUST_USE int store_control_stat(struct yolk_store *store, struct base_buf *lines);
+
+/* disk_open.c */
+/* If the disk fails, or is full, this is YOLK_OK too, and it is tried again from time to time. */
+YOLK_MUST_USE int store_open_disk(struct yolk_store *store);
+/* After store_control_start. */
+YOLK_MUST_USE int store_open_disk_later(struct yolk_store *store);
+void store_open_disk_stop(struct yolk_store *store);
 
 /* api.c: every public call is between these. */
 YOLK_MUST_USE int store_enter(struct yolk_store *store);

@@ -150,8 +150,11 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
     }
     if (options->host != NULL)
         store->host = strdup(options->host);
+    if (options->ssd_path != NULL)
+        store->ssd_path = strdup(options->ssd_path);
     if (store->master == NULL || store->name == NULL ||
-        (options->host != NULL && store->host == NULL))
+        (options->host != NULL && store->host == NULL) ||
+        (options->ssd_path != NULL && store->ssd_path == NULL))
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
     if (options->secret_file != NULL)
         return process_read_secret(options->secret_file, store->secret, sizeof(store->secret),
@@ -333,36 +336,6 @@ static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
     return check_reachable(store);
 }
 
-static void wake_control(void *self)
-{
-    struct yolk_store *store = self;
-    store_client_wake(store->client);
-}
-
-static int make_disk(struct yolk_store *store)
-{
-    const struct file_system fs = file_system_default();
-    struct store_disk_options options = {
-        .fs = &fs,
-        .path = store->options.ssd_path,
-        .size_bytes = store->options.ssd_size_bytes,
-        .sync_ms = store->options.ssd_sync_ms,
-        .engine = store->engine,
-        .memory = store->memory.pointer,
-        .memory_size = store->memory.size,
-        .wake = wake_control,
-        .wake_self = store,
-    };
-    int status = store_disk_open(&options, &store->disk);
-    if (status != YOLK_ERR_IO && status != YOLK_ERR_NO_SPACE)
-        return status;
-    /* Nothing is wrong with what was asked for, only with the disk: memory serves without it. */
-    log_error("this node has no disk until it is started again: %s", yolk_last_error());
-    base_error_clear();
-    store->disk = NULL;
-    return YOLK_OK;
-}
-
 static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
 {
     int status = YOLK_OK;
@@ -385,9 +358,11 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
     if (status == YOLK_OK)
         status = make_segment(store, deadline_ns);
     if (status == YOLK_OK && store->options.ssd_size_bytes > 0)
-        status = make_disk(store);
+        status = store_open_disk(store);
     if (status == YOLK_OK)
         status = store_control_start(store);
+    if (status == YOLK_OK)
+        status = store_open_disk_later(store);
     return status;
 }
 
@@ -395,6 +370,7 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
  * session stays as it is. */
 static int end_parts(struct yolk_store *store)
 {
+    store_open_disk_stop(store);
     store_control_stop(store, clock_after_ms(clock_real_now_ns(), CLOSE_TIMEOUT_MS));
     store_segments_destroy(store->segments);
     store->segments = NULL;
@@ -433,6 +409,7 @@ static int end_parts(struct yolk_store *store)
     condition_destroy(&store->idle);
     mutex_destroy(&store->lock);
     free(store->endpoints);
+    free(store->ssd_path);
     free(store->name);
     free(store->host);
     free(store->master);

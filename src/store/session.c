@@ -224,6 +224,19 @@ void store_session_disk_quiet(struct store_session *session, uint64_t now_ns)
         store_session_send_mount(session, now_ns);
 }
 
+void store_session_add_disk(struct store_session *session, const struct store_disk_mount *disk)
+{
+    session->options.disk = disk;
+}
+
+/* One that came later than the session. */
+static int lacks_disk(const struct store_session *session)
+{
+    return session->options.disk != NULL && session->options.segment_size != 0 &&
+           session->mounts[PART_DISK].segment == 0 && !session->wants_unmount &&
+           !session->wants_close;
+}
+
 void store_session_unmount(struct store_session *session, uint64_t now_ns, uint64_t grace_ms)
 {
     (void)now_ns;
@@ -307,6 +320,11 @@ static void on_time(struct store_session *session, uint64_t now_ns)
         store_session_send_heartbeat(session, now_ns);
     if (session->state == STATE_OPEN)
         store_session_send_wishes(session);
+    if (session->state == STATE_OPEN && lacks_disk(session)) {
+        session->part = PART_DISK;
+        store_session_send_mount(session, now_ns);
+        return;
+    }
     if (session->state == STATE_OPEN && now_ns >= session->renew_ns &&
         store_holds_wants_new_session(session->options.holds)) {
         /* Stuck: only a fence makes those extents usable again, and it needs the session to be

@@ -85,6 +85,9 @@ void store_session_input(struct store_session *session, uint64_t now_ns, uint16_
 void store_session_quiet(struct store_session *session, uint64_t now_ns);
 /* After QUIET: nothing moves between memory and the disk any more. At any other time: ignored. */
 void store_session_disk_quiet(struct store_session *session, uint64_t now_ns);
+/* A node that had no disk has one now: it is mounted beside the memory. Borrowed until destroyed.
+ */
+void store_session_add_disk(struct store_session *session, const struct store_disk_mount *disk);
 /* After FENCE: the engine says that nothing of that session can write to the segment any more. */
 void store_session_fenced(struct store_session *session, uint64_t now_ns, uint64_t segment,
                           uint64_t fenced_session);

@@ -81,7 +81,8 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
         store_session_send_mount(session, now_ns);
         return;
     }
-    session->part = PART_MEMORY;
+    /* A disk that came later: what lies in memory the master knows. */
+    session->part = session->standing ? PART_DISK : PART_MEMORY;
     offer_parts(session, now_ns);
 }
 

@@ -599,6 +599,46 @@ static void a_disk_beside_the_memory(void **state)
     finish(&f);
 }
 
+static void a_disk_that_comes_later(void **state)
+{
+    (void)state;
+    static struct disk disk;
+    struct fixture f;
+    struct wire_session_open open;
+    struct wire_segment_mount mount;
+    begin_with_disk(&f, &disk);
+    store_session_add_disk(f.session, NULL);
+    connect(&f, master_a);
+    expect_send(&f, WIRE_SESSION_OPEN, &open);
+    open_answer(&f, 42);
+    expect_send(&f, WIRE_SEGMENT_MOUNT, &mount);
+    mount_answer(&f, 77);
+    expect(&f, STORE_SESSION_OPENED);
+    facts(&f, 77, 1, WIRE_FACT_PLACED, 0, "a", 0);
+    expect_ack(&f, 1);
+    /* Mounted and offered, and the memory is left as it is; also when the link breaks meanwhile. */
+    store_session_add_disk(f.session, &disk.mount);
+    expect_send(&f, WIRE_SEGMENT_MOUNT, &mount);
+    assert_int_equal(mount.medium, WIRE_MEDIUM_LOCAL_DISK);
+    uint64_t op = mount.request.op;
+    store_session_link_lost(f.session, f.now);
+    connect(&f, master_a);
+    heartbeat_ok(&f);
+    expect(&f, STORE_SESSION_OPENED);
+    expect_send(&f, WIRE_SEGMENT_MOUNT, &mount);
+    assert_int_equal(mount.medium, WIRE_MEDIUM_LOCAL_DISK);
+    assert_int_equal(mount.request.op, op);
+    struct wire_segment_mount_reply reply = {.segment = 78};
+    input(&f, WIRE_SEGMENT_MOUNT_REPLY, f.out.request_id, &reply);
+    expect(&f, STORE_SESSION_DISK_MOUNTED);
+    expect_disk_offer(&f, 78, 0, 1024, 7);
+    expect_disk_offer(&f, 78, 1024, 476, 475);
+    expect(&f, STORE_SESSION_OPENED);
+    assert_int_equal(store_mirror_count(f.mirror), 1);
+    heartbeat_ok(&f);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,6 +651,7 @@ int main(void)
         cmocka_unit_test(fences_and_expired_puts),
         cmocka_unit_test(refused),
         cmocka_unit_test(a_disk_beside_the_memory),
+        cmocka_unit_test(a_disk_that_comes_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

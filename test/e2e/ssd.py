@@ -75,8 +75,8 @@ def _(c):
             ("read:20+20=eio", "", "most"),
             ("open:0+=nodirect", "through the page cache", "all"),
             ("allocate:0+=eopnotsupp", "cannot reserve blocks", "all"),
-            ("allocate:0+=enospc", "this node has no disk", "none"),
-            ("open:0+=eio", "this node has no disk", "none")):
+            ("allocate:0+=enospc", "this node has no disk for now", "none"),
+            ("open:0+=eio", "this node has no disk for now", "none")):
         said, report = replay(c, *small, faults=faults)
         check_good(report)
         check_in(says, said, faults)
@@ -161,6 +161,20 @@ def _(c):
     node_with_disk(c, address, folder)
     check(len(found(c, address)) >= on_disk, "values after an end in order")
     check_equal(os.listdir(folder), ["yolk.slot0"], "files")
+
+
+@test("ssd.late")
+def _(c):
+    """A disk that fails at the start is tried again, and then mounted beside the memory, which is left as it is."""
+    _, address = c.master()
+    node = c.yolk("node", "--master", address, "--dram", "16MiB", "--ssd", "256MiB", "--ssd-path", c.path("ssd"),
+                  env={"YOLK_TEST_FILE_FAULTS": "open:0+2=eio"})
+    node.wait_line(r"^yolk node ready")
+    check_equal(c.run("put", "--master", address, "early", stdin=b"bird")[0], 0, "put before the disk is there")
+    node.wait_line(r"this node has its disk now")
+    check_equal(c.run("get", "--master", address, "early")[1], b"bird", "value of before")
+    put_all(c, address)
+    check_equal(len(found(c, address)), VALUES, "values")
 
 
 @test("ssd.removed")
