@@ -259,12 +259,10 @@ int fsck_is_clean(const char *path, char *text, size_t size)
 
 uint64_t fsck_figure(const char *text, const char *name)
 {
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, "%s:", name);
-    const char *at = strstr(text, wanted);
+    const char *at = strstr(text, name);
     if (at == NULL)
-        fail_msg("fsck says no \"%s\":\n%s", wanted, text);
-    return strtoull(at + strlen(wanted), NULL, 10);
+        fail_msg("fsck says no \"%s\":\n%s", name, text);
+    return strtoull(at + strlen(name), NULL, 10);
 }
 
 uint64_t occurrences(const char *path, const char *text)

@@ -57,7 +57,7 @@ int scratch_files_beside(const char *folder, const char *name);
 
 /* `yolk fsck --data` of PATH: 1 if nothing is wrong. What it says goes to `text`. */
 int fsck_is_clean(const char *path, char *text, size_t size);
-/* The number after "NAME:" in what fsck said. */
+/* The number after `name` in what fsck said. */
 uint64_t fsck_figure(const char *text, const char *name);
 /* How often a text stands in a file. */
 uint64_t occurrences(const char *path, const char *text);

@@ -28,8 +28,8 @@ static void c25_memory_stays_bounded_above_a_slow_disk(void **state)
     struct values values;
     uint64_t full = rounds(0, 1), segment = full ? 512 : 32;
     disk_cluster_start(&c, full ? "512MiB" : "32MiB", full ? "8GiB" : "1GiB",
-                       full ? "write:0+=20MiB" : "write:0+=80MiB");
-    values_make(&values, "slow", rounds(384, 4096), MIB);
+                       full ? "write:0+=20MiB" : "write:0+=120MiB");
+    values_make(&values, "slow", rounds(320, 4096), MIB);
     for (uint64_t at = 0; at < values.count; at += 16) {
         assert_int_equal(values_put(c.store, &values, at, at + 16), 0);
         assert_true(resident_bytes(c.cluster.nodes[0]) <= (segment + 256) * MIB);
@@ -57,7 +57,7 @@ static void c93_a_slow_disk_does_not_delay_heartbeats(void **state)
     disk_wait_mounted(c.store, 1);
     uint64_t begin = test_now_ms(), at = 0;
     values_make(&values, "slow", 100000, MIB);
-    while (test_now_ms() - begin < rounds(6000, 60000) && at < values.count) {
+    while (test_now_ms() - begin < rounds(3500, 60000) && at < values.count) {
         (void)values_put(c.store, &values, at, at + 4); /* some find no room: the disk is slow */
         at += 4;
     }
@@ -162,19 +162,19 @@ static void fails_for_a_while(const char *faults)
 static void c95_writes_fail_for_a_while(void **state)
 {
     (void)state;
-    fails_for_a_while("write:30+2s=eio");
+    fails_for_a_while("write:30+1s=eio");
 }
 
 static void c95_writes_find_no_space_for_a_while(void **state)
 {
     (void)state;
-    fails_for_a_while("write:30+2s=enospc");
+    fails_for_a_while("write:30+1s=enospc");
 }
 
 static void c95_syncs_fail_for_a_while(void **state)
 {
     (void)state;
-    fails_for_a_while("sync:8+2s=eio,write:0+=100MiB");
+    fails_for_a_while("sync:8+1s=eio,write:0+=100MiB");
 }
 
 /* What cannot be read goes, with its being counted, so that the key can be put again. */
@@ -183,7 +183,7 @@ static void c95_reads_fail_for_a_while(void **state)
     (void)state;
     struct disk_cluster c;
     struct values values;
-    disk_cluster_start(&c, "16MiB", "128MiB", "read:20+2s=eio");
+    disk_cluster_start(&c, "16MiB", "128MiB", "read:20+1s=eio");
     values_make(&values, "key", 40, MIB);
     assert_int_equal(values_put(c.store, &values, 0, values.count), 0);
     disk_wait_quiet(c.store);

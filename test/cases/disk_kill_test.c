@@ -29,6 +29,7 @@ struct mill {
     uint64_t turns; /* of the workload, over all lives of the node */
     uint8_t *data;
     uint64_t wrong;
+    uint64_t epoch; /* of the journal at the last death: how many checkpoints there were */
 };
 
 static void long_key(char key[KEY_SIZE + 1], uint64_t number)
@@ -111,6 +112,8 @@ static void check_after_death(struct mill *m, const char *what)
     char text[FSCK_TEXT];
     if (access(m->c.file, F_OK) == 0 && !fsck_is_clean(m->c.file, text, sizeof text))
         fail_msg("%s: fsck finds:\n%s", what, text);
+    if (access(m->c.file, F_OK) == 0)
+        m->epoch = fsck_figure(text, "journal:    epoch");
     uint64_t bytes = cluster_figure(m->c.store, "disk_live_bytes") +
                      cluster_figure(m->c.store, "disk_lost_bytes");
     disk_cluster_restart_node(&m->c, what);
@@ -143,7 +146,7 @@ static void mill_end(struct mill *m)
     disk_wait_quiet(m->c.store);
     cluster_kill_node(&m->c.cluster, 0, SIGTERM); /* what is in memory goes to the disk now */
     assert_true(fsck_is_clean(m->c.file, text, sizeof text));
-    extents.count = fsck_figure(text, "extents");
+    extents.count = fsck_figure(text, "extents:");
     assert_true(extents.count > 0);
     disk_cluster_restart_node(&m->c, "at the end");
     if (!wait_until(extents_are, &extents, 20000))
@@ -154,7 +157,7 @@ static void mill_end(struct mill *m)
     assert_true(wait_until(extents_are, &extents, 20000));
     cluster_kill_node(&m->c.cluster, 0, SIGTERM);
     assert_true(fsck_is_clean(m->c.file, text, sizeof text));
-    assert_int_equal(fsck_figure(text, "extents"), 0);
+    assert_int_equal(fsck_figure(text, "extents:"), 0);
     assert_int_equal(scratch_files_beside(m->c.folder, "yolk.slot0"), 0);
     free(m->data);
     disk_cluster_end(&m->c);
@@ -185,31 +188,32 @@ static void killed_at_steps(const char *kind, const char *how, uint64_t first, u
         check_after_death(&m, faults);
     }
     assert_true(deaths * 2 > count); /* most steps were reached */
+    assert_true(m.epoch >= 2);       /* so a checkpoint was */
     mill_end(&m);
 }
 
 static void c83_killed_at_each_write_of_value_record_and_checkpoint(void **state)
 {
     (void)state;
-    killed_at_steps("write", "kill", 0, rounds(7, 1), rounds(12, 200));
+    killed_at_steps("write", "kill", 0, rounds(11, 1), rounds(8, 200));
 }
 
 static void c83_killed_with_each_write_torn(void **state)
 {
     (void)state;
-    killed_at_steps("write", "tear", 3, rounds(11, 1), rounds(8, 200));
+    killed_at_steps("write", "tear", 3, rounds(17, 1), rounds(5, 200));
 }
 
 static void c83_killed_at_each_sync(void **state)
 {
     (void)state;
-    killed_at_steps("sync", "kill", 0, rounds(2, 1), rounds(6, 60));
+    killed_at_steps("sync", "kill", 0, rounds(3, 1), rounds(4, 60));
 }
 
 static void c83_killed_at_each_read(void **state)
 {
     (void)state;
-    killed_at_steps("read", "kill", 0, rounds(9, 1), rounds(6, 100));
+    killed_at_steps("read", "kill", 0, rounds(13, 1), rounds(4, 100));
 }
 
 /* Opening, reserving blocks and the first writes of a file that is not there yet. */

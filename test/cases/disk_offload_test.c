@@ -17,13 +17,15 @@
 
 #include "disk.h"
 
+enum { MIB = 1 << 20 };
+
 static void c15_readable_is_what_put_said(void **state)
 {
     (void)state;
     struct disk_cluster c;
     struct values values;
     disk_cluster_start(&c, rounds(0, 1) ? "1GiB" : "32MiB", rounds(0, 1) ? "8GiB" : "512MiB", NULL);
-    values_make(&values, "flat-out", rounds(192, 4096), 1 << 20);
+    values_make(&values, "flat-out", rounds(128, 4096), 1 << 20);
     uint64_t refused = values_put_parallel(c.store, &values, 8);
     assert_true(refused * 100 < values.count);
     disk_wait_quiet(c.store);
@@ -41,7 +43,7 @@ static void c20_no_key_goes_without_a_copy_on_an_idle_disk(void **state)
     struct disk_cluster c;
     struct values values;
     disk_cluster_start(&c, "16MiB", "1GiB", NULL);
-    values_make(&values, "small", rounds(12000, 100000), 4096);
+    values_make(&values, "small", rounds(8000, 100000), 4096);
     assert_int_equal(values_put_parallel(c.store, &values, 4), 0);
     disk_wait_quiet(c.store);
     assert_int_equal(cluster_figure(c.store, "offload_skipped"), 0);
@@ -60,7 +62,7 @@ static void c21_slow_copies_do_not_expire(void **state)
     struct disk_cluster c;
     struct values values;
     disk_cluster_start(&c, "24MiB", "1GiB", "write:0+=2MiB");
-    values_make(&values, "slow", rounds(36, 144), 1 << 20);
+    values_make(&values, "slow", rounds(28, 144), 1 << 20);
     assert_int_equal(values_put_parallel(c.store, &values, 4), 0);
     disk_wait_quiet(c.store); /* no task, no reference is left */
     assert_int_equal(cluster_figure(c.store, "offloads_failed"), 0);
@@ -175,6 +177,40 @@ static void c85_keys_of_any_bytes(void **state)
     disk_wait_mounted(c.store, 1);
     disk_wait_figure_at_least(c.store, "objects", count);
     check_odd_keys(c.store, keys, count, YOLK_MEDIUM_LOCAL_DISK);
+    values_free(&filler);
+    disk_cluster_end(&c);
+}
+
+/* ---- C96 ---- */
+static void c96_sizes_are_any_number_of_bytes(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1,     7,     511,   512,     513, 4095,    4096,    4097,
+                                   12345, 65535, 65537, MIB - 1, MIB, MIB + 1, MIB + 13};
+    const size_t count = sizeof sizes / sizeof *sizes;
+    struct disk_cluster c;
+    struct values filler;
+    uint8_t *data = malloc(2 * MIB);
+    char key[32];
+    disk_cluster_start(&c, "16MiB", "128MiB", NULL);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "size/%zu", sizes[i]);
+        fill_value(data, sizes[i], i);
+        assert_int_equal(put_one(c.store, key, data, sizes[i]), sizes[i]);
+    }
+    values_make(&filler, "filler", 32, MIB);
+    assert_int_equal(values_put(c.store, &filler, 0, filler.count), 0);
+    disk_wait_quiet(c.store);
+    for (size_t i = 0; i < count; i++) {
+        int32_t medium = -1;
+        snprintf(key, sizeof key, "size/%zu", sizes[i]);
+        memset(data, 0xa5, 2 * MIB);
+        assert_int_equal(get_from(c.store, key, data, sizes[i], &medium), sizes[i]);
+        assert_int_equal(medium, YOLK_MEDIUM_LOCAL_DISK);
+        assert_true(value_is(data, sizes[i], i));
+        assert_int_equal(data[sizes[i]], 0xa5); /* not a byte more */
+    }
+    free(data);
     values_free(&filler);
     disk_cluster_end(&c);
 }
@@ -320,6 +356,7 @@ int main(void)
         cmocka_unit_test(c21_slow_copies_do_not_expire),
         cmocka_unit_test(c82_one_file_however_many_keys),
         cmocka_unit_test(c85_keys_of_any_bytes),
+        cmocka_unit_test(c96_sizes_are_any_number_of_bytes),
         cmocka_unit_test(c86_same_keys_again_and_again),
         cmocka_unit_test(c90_remote_client_reads_the_disk),
         cmocka_unit_test(c90_in_process_client_reads_the_disk),

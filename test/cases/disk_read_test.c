@@ -162,7 +162,7 @@ static void c24_memory_refused_in_the_middle_of_a_read(void **state)
     assert_int_equal(values_put(store, &ten, 0, ten.count), 0);
     assert_int_equal(values_put(store, &filler, 0, filler.count), 0);
     long highest = 0;
-    uint64_t turns = rounds(120, 1000);
+    uint64_t turns = rounds(80, 1000);
     for (uint64_t i = 0; i < turns; i++) {
         refusal.countdown = (long)(i % (uint64_t)(highest + 3));
         int before = refusal.refused;

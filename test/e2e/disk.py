@@ -79,9 +79,9 @@ def _(c):
     with disk_folder() as folder:
         _, address = c.master()
         node = c.node(address, "--ssd", "4GiB" if FULL else "512MiB", "--ssd-path", folder, dram="64MiB")
-        put(c, address, range(64 if FULL else 8), size=32 * MIB)
+        put(c, address, range(64 if FULL else 6), size=32 * MIB)
         eventually(lambda: figure(c, address, "tasks") == 0, text="all copies made")
-        check_values(c, address, range(6), size=32 * MIB)
+        check_values(c, address, range(4), size=32 * MIB)
         check(figure(c, address, "get_hits_disk") > 0, "nothing was read from the disk")
         path = os.path.join(folder, "yolk.slot0")
         if "through the page cache" in node.output():
