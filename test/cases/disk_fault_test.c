@@ -141,6 +141,7 @@ static void fails_for_a_while(const char *faults)
     assert_true(value_is(data, sizeof data, 95));
     assert_true(test_now_ms() - begin < 4000);
     wait_logged(&c, ON);
+    assert_true(cluster_figure(c.store, "offloads_failed") > 0); /* seen from outside, too */
     uint64_t done = cluster_figure(c.store, "offloads_done");
     after.count = put_until_offloaded(&c, &after, done + 20);
     const struct values *all[] = {&before, &during, &after};
@@ -310,6 +311,8 @@ static void c80_several_nodes_and_others_on_one_disk(void **state)
     }
     assert_true(cluster_figure(c.store, "disk_segments") >= 1);
     assert_true(cluster_figure(c.store, "disk_capacity_bytes") <= disk * 3 / 4);
+    assert_true(occurrences(c.log, "the capacity is") > 0);
+    assert_true(occurrences(c.log, "this node has no disk") > 0);
     fill_disk(at, "the-rest", 0);
     values_make(&values, "key", full ? 2048 : 400, MIB);
     assert_int_equal(values_put_parallel(c.store, &values, 4), 0);

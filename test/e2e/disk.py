@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import Skip, check, check_equal, check_in, eventually, main, test, yolk_path
+from kill import kill_in_turn
 from replay import replay, trace_path
 
 MIB = 1 << 20
@@ -300,6 +301,20 @@ def _(c):
         code, _, err = c.run("node", "--master", address, "--ssd", "32MiB", "--ssd-path", target)
         check_equal(code, 2, f"exit code for {target}")
         check_in(f"--ssd-path {target}: is no folder", err, "message")
+
+
+@test("disk.killed_nodes_keep_what_is_on_the_disk")
+def _(c):
+    """Nodes and master die in turn while a replay runs; what their files hold afterwards is whole."""
+    with disk_folder() as folder:
+        result = kill_in_turn(c, ["node-0", "node-1", "master"], "--dram", "64MiB", "--ssd", "1GiB", "--ssd-path", folder)
+        check(result["hits_by_tier"]["ssd"] > 0, f"hits by tier: {result['hits_by_tier']}")
+        # What was only in memory dies with its node, six times.
+        wanted = 0.5 * result["unbounded_hit_rate"]
+        check(result["hit_rate"] > wanted, f"hit rate {result['hit_rate']}, not {wanted}")
+        for name in os.listdir(folder):
+            code, out, err = c.run("fsck", "--data", os.path.join(folder, name))
+            check_equal(code, 0, f"fsck of {name}:\n{out.decode()}{err}")
 
 
 def conversation(c, ssd):

@@ -251,7 +251,9 @@ def main():
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     _build = os.path.abspath(options.build)
-    chosen = [(n, f) for n, f in _tests if not options.names or n in options.names]
+    # Not those of another file that was imported for what it shares.
+    own = [(n, f) for n, f in _tests if f.__module__ == "__main__"]
+    chosen = [(n, f) for n, f in own if not options.names or n in options.names]
     if options.list:
         for name, _ in chosen:
             print(name)
