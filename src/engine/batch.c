@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "engine/bulk.h"
 #include "engine/internal.h"
 #include "platform/clock.h"
 
@@ -258,6 +259,37 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
     return result;
 }
 
+static void tell_status(struct yolk_engine *engine, const struct batch *batch, uint32_t index,
+                        struct yolk_task_status *out)
+{
+    const struct batch_task *task = &batch->state.tasks[index];
+    uint8_t transport = batch->tasks[index].last_transport;
+    memset(out, 0, sizeof(*out));
+    out->terminal = task->terminal;
+    out->status = task->terminal ? task->failure : YOLK_OK;
+    out->transferred = task->done;
+    out->cookie = task->cookie;
+    if (transport != ENGINE_NO_TRANSPORT) {
+        const char *name = engine->transports[transport].ops.name;
+        memcpy(out->transport, name, strnlen(name, sizeof(out->transport) - 1));
+    }
+}
+
+enum yolk_status engine_batch_look(struct yolk_engine *engine, uint64_t handle, uint32_t first,
+                                   uint32_t count, struct yolk_task_status *out)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status result = YOLK_OK;
+    if (first > batch->state.task_count || count > batch->state.task_count - first)
+        result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", first + count - 1);
+    for (uint32_t i = 0; i < count && result == YOLK_OK; i++)
+        tell_status(engine, batch, first + i, &out[i]);
+    pthread_mutex_unlock(&batch->lock);
+    return result;
+}
+
 enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t handle, uint32_t index,
                                         struct yolk_task_status *out)
 {
@@ -271,15 +303,7 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
         const struct batch_task *task = &batch->state.tasks[index];
         if (!task->terminal)
             (void)batch_progress(engine, batch);
-        memset(out, 0, sizeof(*out));
-        out->terminal = task->terminal;
-        out->status = task->terminal ? task->failure : YOLK_OK;
-        out->transferred = task->done;
-        out->cookie = task->cookie;
-        uint8_t transport = batch->tasks[index].last_transport;
-        if (transport != ENGINE_NO_TRANSPORT)
-            snprintf(out->transport, sizeof(out->transport), "%s",
-                     engine->transports[transport].ops.name);
+        tell_status(engine, batch, index, out);
     }
     pthread_mutex_unlock(&batch->lock);
     return result;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/bulk.h"
 #include "engine/internal.h"
 
 struct alias {
@@ -189,6 +190,22 @@ struct registration *registry_acquire(struct yolk_engine *engine, const void *po
     }
     pthread_rwlock_unlock(&engine->registry.lock);
     return registration;
+}
+
+struct registration *engine_hold(struct yolk_engine *engine, const void *pointer, uint64_t size,
+                                 uint64_t *start, uint64_t *end)
+{
+    struct registration *held = registry_acquire(engine, pointer, size);
+    if (held != NULL) {
+        *start = held->start;
+        *end = held->start + held->size;
+    }
+    return held;
+}
+
+void engine_give_back(struct registration *held)
+{
+    registry_release(held);
 }
 
 void registry_release(struct registration *registration)

@@ -15,7 +15,8 @@
 #include "platform/clock.h"
 #include "platform/net.h"
 
-enum { RECEIVES_A_TURN = 64 }; /* then the worker's other connections get theirs */
+enum { RECEIVES_A_TURN = 64 };       /* then the worker's other connections get theirs */
+enum { REPLIES_BYTES = 256 * 1024 }; /* are sent together before others are looked at */
 
 void tcp_provider_log_refusal(struct tcp_provider *p, const char *text)
 {
@@ -166,19 +167,45 @@ static bool hello_step(struct tcp_provider *p, struct tcp_connection *c)
 
 /* ---- frames ---- */
 
+/* Behind those that are not sent yet. */
+static void reply_add(struct tcp_connection *c, uint64_t request_id, int status,
+                      const uint8_t *payload, uint64_t size)
+{
+    struct tcp_frame frame = {
+        .kind = TCP_REPLY, .request_id = request_id, .status = status, .length = size};
+    uint8_t bytes[TCP_FRAME_MAX];
+    struct tcp_reply *reply = &c->replies[c->reply_count++];
+    (void)tcp_frame_encode(&frame, bytes);
+    memcpy(reply->head, bytes, TCP_REPLY_SIZE);
+    reply->payload = (uint8_t *)(uintptr_t)payload;
+    reply->size = size;
+}
+
 static void reply_begin(struct tcp_provider *p, struct tcp_connection *c, int status,
                         const uint8_t *payload, uint64_t size)
 {
-    struct tcp_frame reply = {
-        .kind = TCP_REPLY, .request_id = c->frame.request_id, .status = status, .length = size};
-    uint8_t bytes[TCP_FRAME_MAX];
-    (void)tcp_frame_encode(&reply, bytes);
-    memcpy(c->reply, bytes, TCP_REPLY_SIZE);
-    c->reply_sent = 0;
-    c->payload = (uint8_t *)(uintptr_t)payload;
-    c->payload_left = size;
+    reply_add(c, c->frame.request_id, status, payload, size);
     c->step = TCP_STEP_REPLY;
     tcp_connection_deadline(c, p->settings.stall_timeout_ns);
+}
+
+/* Of memory that is counted as in use already. */
+static int access_check(const struct tcp_connection *c, const struct tcp_frame *f)
+{
+    const struct tcp_served *served = c->served;
+    struct yolk_access_request request = {
+        .segment = f->segment,
+        .session = c->session,
+        .offset = f->offset,
+        .size = f->length,
+        .ticket = f->kind == TCP_WRITE ? &f->ticket : NULL,
+        .opcode = f->kind == TCP_WRITE ? YOLK_WRITE : YOLK_READ,
+    };
+    int status = served->access.check(served->access.self, &request);
+    /* The callback is the policy; this is the memory. */
+    if (status == YOLK_OK && (f->offset > served->size || f->length > served->size - f->offset))
+        status = YOLK_ERR_INVALID;
+    return status;
 }
 
 /* The segment is counted as in use before the engine is asked, so that a fence sees this access. */
@@ -203,19 +230,7 @@ static int access_begin(struct tcp_provider *p, struct tcp_connection *c)
         connection_release_served(p, c);
         return YOLK_ERR_ACCESS;
     }
-    struct yolk_access_request request = {
-        .segment = f->segment,
-        .session = c->session,
-        .offset = f->offset,
-        .size = f->length,
-        .ticket = f->kind == TCP_WRITE ? &f->ticket : NULL,
-        .opcode = f->kind == TCP_WRITE ? YOLK_WRITE : YOLK_READ,
-    };
-    int status = c->served->access.check(c->served->access.self, &request);
-    /* The callback is the policy; this is the memory. */
-    if (status == YOLK_OK &&
-        (f->offset > c->served->size || f->length > c->served->size - f->offset))
-        status = YOLK_ERR_INVALID;
+    int status = access_check(c, f);
     if (status != YOLK_OK)
         connection_release_served(p, c);
     return status;
@@ -358,20 +373,63 @@ static bool payload_step(struct tcp_worker *w, struct tcp_connection *c, unsigne
     return true;
 }
 
+/* Small reads of the same memory that came together are answered together: a call of the system a
+ * reply would cost more than its bytes. */
+static void gather_replies(struct tcp_connection *c)
+{
+    uint64_t bytes = c->replies[0].size;
+    struct tcp_frame frame;
+    size_t used;
+    if (c->served == NULL || c->served->file != NULL || c->frame.kind != TCP_READ)
+        return;
+    while (c->reply_count < TCP_REPLIES_MAX && bytes < REPLIES_BYTES) {
+        if (tcp_frame_decode(c->in + c->in_used, c->in_size - c->in_used, &frame, &used) !=
+                YOLK_OK ||
+            used == 0 || frame.kind != TCP_READ || frame.segment != c->frame.segment)
+            return; /* its own turn comes */
+        int status = access_check(c, &frame);
+        uint64_t size = status == YOLK_OK ? frame.length : 0;
+        reply_add(c, frame.request_id, status, c->served->memory + (size > 0 ? frame.offset : 0),
+                  size);
+        c->in_used += used;
+        bytes += size;
+    }
+}
+
+static size_t reply_vectors(struct tcp_connection *c, struct iovec iov[2 * TCP_REPLIES_MAX])
+{
+    size_t count = 0;
+    uint64_t sent = c->reply_sent;
+    for (uint32_t i = c->reply_first; i < c->reply_count; i++) {
+        struct tcp_reply *reply = &c->replies[i];
+        if (sent < TCP_REPLY_SIZE)
+            iov[count++] = (struct iovec){reply->head + sent, TCP_REPLY_SIZE - sent};
+        uint64_t done = sent > TCP_REPLY_SIZE ? sent - TCP_REPLY_SIZE : 0;
+        if (reply->size > done)
+            iov[count++] = (struct iovec){reply->payload + done, reply->size - done};
+        sent = 0;
+    }
+    return count;
+}
+
 static bool reply_step(struct tcp_provider *p, struct tcp_connection *c)
 {
-    while (c->reply_sent < TCP_REPLY_SIZE || c->payload_left > 0) {
-        struct iovec iov[2] = {{c->reply + c->reply_sent, TCP_REPLY_SIZE - c->reply_sent},
-                               {c->payload, c->payload_left}};
-        ssize_t n = connection_send(c, iov, 2);
+    if (c->reply_first == 0 && c->reply_sent == 0 && c->reply_count == 1)
+        gather_replies(c);
+    while (c->reply_first < c->reply_count) {
+        struct iovec iov[2 * TCP_REPLIES_MAX];
+        size_t count = reply_vectors(c, iov);
+        ssize_t n = connection_send(c, iov, count);
         if (n <= 0)
             return false;
-        size_t head = (size_t)n < iov[0].iov_len ? (size_t)n : iov[0].iov_len;
-        c->reply_sent += head;
-        c->payload += (size_t)n - head;
-        c->payload_left -= (size_t)n - head;
+        c->reply_sent += (uint64_t)n;
+        while (c->reply_first < c->reply_count &&
+               c->reply_sent >= TCP_REPLY_SIZE + c->replies[c->reply_first].size)
+            c->reply_sent -= TCP_REPLY_SIZE + c->replies[c->reply_first++].size;
         tcp_connection_deadline(c, p->settings.stall_timeout_ns);
     }
+    c->reply_first = 0;
+    c->reply_count = 0;
     connection_release_served(p, c);
     connection_give_staging_back(p, c);
     c->step = TCP_STEP_FRAME;

@@ -16,6 +16,7 @@ enum {
     TCP_WORKERS_MAX = 64,
     TCP_INPUT_SIZE = 4096, /* frames are collected here; payloads go straight to their place */
     TCP_DISCARD_SIZE = 65536,
+    TCP_REPLIES_MAX = 32, /* sent by one call */
 };
 
 struct tcp_served {
@@ -36,6 +37,12 @@ enum tcp_step {
     TCP_STEP_CLOSE
 };
 
+struct tcp_reply {
+    uint8_t head[TCP_REPLY_SIZE];
+    uint8_t *payload;
+    uint64_t size; /* of the payload */
+};
+
 struct tcp_connection {
     struct base_list node;
     struct tcp_worker *worker;
@@ -54,10 +61,11 @@ struct tcp_connection {
     struct tcp_frame frame;
     int32_t status;
     struct tcp_disk_job job; /* its node is in the worker's list of the finished, guarded with it */
-    uint8_t *payload;
+    uint8_t *payload;        /* of a write, to come */
     uint64_t payload_left;
-    uint8_t reply[TCP_REPLY_SIZE];
-    size_t reply_sent;
+    struct tcp_reply replies[TCP_REPLIES_MAX]; /* the oldest first */
+    uint32_t reply_count, reply_first;         /* those before the first are sent */
+    uint64_t reply_sent;                       /* bytes of the first */
     size_t in_size, in_used;
     uint8_t in[TCP_INPUT_SIZE];
 };

@@ -190,6 +190,19 @@ enum yolk_submit tcp_channel_submit(void *channel, struct yolk_io *io)
     return YOLK_SUBMIT_QUEUED;
 }
 
+void tcp_channel_flush(void *channel)
+{
+    struct tcp_target *t = ((struct tcp_channel *)channel)->target;
+    for (uint32_t i = 0; i < t->link_count; i++) {
+        struct tcp_link *l = &t->links[i];
+        if (atomic_load_explicit(&l->bytes, memory_order_relaxed) == 0)
+            continue;
+        mutex_lock(&l->mutex);
+        tcp_link_flush(l);
+        mutex_unlock(&l->mutex);
+    }
+}
+
 uint32_t tcp_channel_poll(void *channel, struct yolk_completion *completions, uint32_t max)
 {
     struct tcp_channel *ch = channel;

@@ -70,6 +70,7 @@ uint32_t tcp_channel_poll(void *channel, struct yolk_completion *completions, ui
 void tcp_channel_cancel(void *channel, uint64_t cookie);
 YOLK_MUST_USE enum yolk_status tcp_channel_close(void *channel);
 struct pollfd;
+void tcp_channel_flush(void *channel);
 uint32_t tcp_channel_wait_fds(void *channel, struct pollfd *fds, uint32_t max);
 
 #endif

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "platform/clock.h"
@@ -20,8 +21,10 @@
 
 enum {
     HELLO_MAX = 4096,
-    SEND_VECTORS = 32,
-    DISCARD_SIZE = 16384,
+    SEND_VECTORS = 64,
+    SEND_BYTES = 65536,  /* gathered by submits, then sent without a flush */
+    STAGE_SIZE = 131072, /* received at once */
+    SMALL_REPLY = 16384, /* up to here a second copy costs less than a call of its own */
     RECEIVES_A_TURN = 64,
     BACKOFF_MIN_MS = 10,
     BACKOFF_MAX_MS = 1000,
@@ -92,6 +95,11 @@ static void link_reset(struct tcp_link *l)
     l->reply_known = false;
     l->reply_got = 0;
     l->next = NULL;
+    l->unsent = 0;
+    free(l->stage);
+    l->stage = NULL;
+    l->stage_size = 0;
+    l->stage_used = 0;
     atomic_store(&l->state, LINK_CLOSED);
 }
 
@@ -161,9 +169,15 @@ static int link_open(struct tcp_link *l)
     mutex_unlock(&t->mutex);
     if (status != YOLK_OK)
         return status;
+    l->stage = base_malloc(STAGE_SIZE);
+    if (l->stage == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "tcp: %d bytes to receive into", STAGE_SIZE);
     int fd = socket(t->address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return base_fail(YOLK_ERR_SYSTEM, errno, "tcp: socket");
+    if (fd < 0) {
+        status = base_fail(YOLK_ERR_SYSTEM, errno, "tcp: socket");
+        link_reset(l);
+        return status;
+    }
     l->fd = fd;
     l->id = random_u64(&random) | 1;
     l->deadline_ns = clock_after(now, t->settings->connect_timeout_ns);
@@ -341,6 +355,7 @@ static struct tcp_entry *entry_after(struct tcp_link *l, struct tcp_entry *e)
 
 static int link_send(struct tcp_link *l)
 {
+    l->unsent = 0;
     while (l->next != NULL) {
         struct iovec iov[SEND_VECTORS];
         size_t count = 0;
@@ -413,44 +428,92 @@ static int reply_parse(struct tcp_link *l)
     return YOLK_OK;
 }
 
-/* One receive. AGAIN: nothing more is there. */
-static int link_receive(struct tcp_link *l)
+/* The request that the next bytes answer; NULL: none. */
+static struct tcp_entry *entry_first(struct tcp_link *l)
 {
-    uint8_t discard[DISCARD_SIZE];
-    struct iovec iov[2];
-    size_t count = 0;
-    uint64_t payload = 0;
-    struct tcp_entry *e = NULL;
-    if (l->reply_known) {
-        e = BASE_CONTAINER(base_list_first(&l->entries), struct tcp_entry, node);
-        payload = l->reply_left;
-        bool wanted = e->channel != NULL;
-        if (!wanted && payload > DISCARD_SIZE)
-            payload = DISCARD_SIZE;
-        iov[count++] = (struct iovec){wanted ? e->local + l->reply_got : discard, payload};
-    }
-    /* The next reply's head comes with the same call, if this one ends with it. */
-    if (payload == l->reply_left || !l->reply_known)
-        iov[count++] = (struct iovec){l->reply + l->reply_size, TCP_REPLY_SIZE - l->reply_size};
-    ssize_t n = link_receive_bytes(l, iov, count);
-    if (n <= 0)
-        return n == 0 ? YOLK_ERR_AGAIN : (int)n;
-    uint64_t took = (uint64_t)n < payload ? (uint64_t)n : payload;
-    l->reply_size += (size_t)((uint64_t)n - took);
-    if (l->reply_known) {
-        l->reply_left -= took;
-        l->reply_got += took;
-        if (l->reply_left == 0)
-            reply_finish(l, e);
-    }
-    while (!l->reply_known && l->reply_size == TCP_REPLY_SIZE) {
+    struct base_list *node = base_list_first(&l->entries);
+    return node == NULL ? NULL : BASE_CONTAINER(node, struct tcp_entry, node);
+}
+
+/* `size` bytes of the reply's payload are in place. */
+static void payload_took(struct tcp_link *l, uint64_t size)
+{
+    l->reply_left -= size;
+    l->reply_got += size;
+    if (l->reply_left == 0)
+        reply_finish(l, entry_first(l));
+}
+
+/* Takes apart what the stage holds. */
+static int stage_parse(struct tcp_link *l)
+{
+    while (l->stage_used < l->stage_size) {
+        const uint8_t *from = l->stage + l->stage_used;
+        size_t here = l->stage_size - l->stage_used;
+        if (l->reply_known) {
+            struct tcp_entry *e = entry_first(l);
+            size_t size = here < l->reply_left ? here : (size_t)l->reply_left;
+            if (e->channel != NULL) /* nobody has it any more otherwise */
+                memcpy(e->local + l->reply_got, from, size);
+            l->stage_used += size;
+            payload_took(l, size);
+            continue;
+        }
+        size_t size = TCP_REPLY_SIZE - l->reply_size;
+        if (size > here)
+            size = here;
+        memcpy(l->reply + l->reply_size, from, size);
+        l->reply_size += size;
+        l->stage_used += size;
+        if (l->reply_size < TCP_REPLY_SIZE)
+            break;
         int status = reply_parse(l);
         if (status != YOLK_OK)
             return status;
         if (l->reply_left == 0)
-            reply_finish(l, BASE_CONTAINER(base_list_first(&l->entries), struct tcp_entry, node));
+            payload_took(l, 0);
     }
+    l->stage_size = 0;
+    l->stage_used = 0;
     return YOLK_OK;
+}
+
+/* How much is wanted behind a payload that goes straight to its place: much where small replies
+ * follow, else the next one's head, so that its payload does so too. */
+static size_t stage_room(struct tcp_link *l, bool direct)
+{
+    const struct tcp_entry *e = entry_first(l);
+    if (direct)
+        e = entry_after(l, entry_first(l));
+    else if (l->reply_known)
+        return STAGE_SIZE;
+    bool large =
+        e != NULL && e->kind == ENTRY_IO && e->opcode == YOLK_READ && e->size > SMALL_REPLY;
+    return large ? TCP_REPLY_SIZE - l->reply_size : STAGE_SIZE;
+}
+
+/* One receive. AGAIN: nothing more is there. */
+static int link_receive(struct tcp_link *l)
+{
+    struct iovec iov[2];
+    size_t count = 0;
+    uint64_t payload = 0;
+    struct tcp_entry *e = entry_first(l);
+    bool direct = l->reply_known && l->reply_left > SMALL_REPLY && e->channel != NULL;
+    if (direct) {
+        payload = l->reply_left;
+        iov[count++] = (struct iovec){e->local + l->reply_got, payload};
+    }
+    iov[count++] = (struct iovec){l->stage, stage_room(l, direct)};
+    ssize_t n = link_receive_bytes(l, iov, count);
+    if (n <= 0)
+        return n == 0 ? YOLK_ERR_AGAIN : (int)n;
+    uint64_t took = (uint64_t)n < payload ? (uint64_t)n : payload;
+    l->stage_size = (size_t)((uint64_t)n - took);
+    l->stage_used = 0;
+    if (took > 0)
+        payload_took(l, took);
+    return stage_parse(l);
 }
 
 static int step_ready(struct tcp_link *l)
@@ -536,12 +599,19 @@ int tcp_link_add(struct tcp_link *l, struct tcp_channel *ch, const struct yolk_i
     e->frame_size = tcp_frame_encode(&frame, e->frame);
     e->completion.cookie = io->cookie;
     link_append(l, e);
-    if (atomic_load(&l->state) == LINK_READY) {
-        int status = link_send(l);
-        if (status != YOLK_OK)
-            link_fail(l, status);
-    }
+    l->unsent += entry_wire_size(e);
+    if (l->unsent >= SEND_BYTES)
+        tcp_link_flush(l);
     return YOLK_OK;
+}
+
+void tcp_link_flush(struct tcp_link *l)
+{
+    if (atomic_load(&l->state) != LINK_READY)
+        return;
+    int status = link_send(l);
+    if (status != YOLK_OK)
+        link_fail(l, status);
 }
 
 bool tcp_link_cancel(struct tcp_link *l, struct tcp_channel *ch, uint64_t cookie)

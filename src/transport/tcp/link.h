@@ -74,6 +74,10 @@ struct tcp_link {
     int32_t reply_status;
     uint64_t reply_left; /* payload bytes to come */
     uint64_t reply_got;
+    /* Small replies come many at a time, through here. */
+    uint8_t *stage; /* NULL while closed */
+    size_t stage_size, stage_used;
+    uint64_t unsent; /* bytes of the entries from next on, about */
 };
 
 struct tcp_target {
@@ -113,6 +117,8 @@ uint32_t tcp_target_wait_fds(struct tcp_target *t, struct pollfd *fds, uint32_t 
 /* AGAIN: full. Others are final; nothing was taken. */
 YOLK_MUST_USE int tcp_link_add(struct tcp_link *l, struct tcp_channel *ch,
                                const struct yolk_io *io);
+/* Sends what submits gathered. */
+void tcp_link_flush(struct tcp_link *l);
 bool tcp_link_cancel(struct tcp_link *l, struct tcp_channel *ch, uint64_t cookie);
 
 #endif

@@ -220,6 +220,7 @@ static const struct yolk_transport_ops tcp_ops = {
     .cancel = tcp_channel_cancel,
     .channel_close = tcp_channel_close,
     .wait_fds = tcp_channel_wait_fds,
+    .flush = tcp_channel_flush,
 };
 
 const struct yolk_transport_ops *transport_tcp_ops(void)

@@ -384,6 +384,7 @@ static void test_cancel(void **state)
     struct yolk_io write_io = {.opcode = YOLK_WRITE, .local = bytes[1], .size = 4096, .cookie = 2};
     assert_int_equal(ops->submit(channel, &read_io), YOLK_SUBMIT_QUEUED);
     assert_int_equal(ops->submit(channel, &write_io), YOLK_SUBMIT_QUEUED);
+    ops->flush(channel);
     ops->cancel(channel, 1);
     ops->cancel(channel, 2);
     c = await(ops, channel);
@@ -424,6 +425,7 @@ static void test_lost_write(void **state)
     stop_child(child.pid);
     struct yolk_io io = {.opcode = YOLK_WRITE, .local = bytes, .size = sizeof bytes, .cookie = 2};
     assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    ops->flush(channel);
     assert_int_equal(ops->wait_fds(channel, fds, 16), 2);
     assert_int_equal(shutdown(fds[1].fd, SHUT_RDWR), 0);
     uint64_t until = clock_real_now_ns() + 100 * CLOCK_NS_PER_MS;
@@ -436,6 +438,7 @@ static void test_lost_write(void **state)
     /* The provider never says so: not retried, and for the caller to fence. */
     stop_child(child.pid);
     assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    ops->flush(channel);
     assert_int_equal(ops->wait_fds(channel, fds, 16), 2);
     assert_int_equal(shutdown(fds[1].fd, SHUT_RDWR), 0);
     c = await(ops, channel);
@@ -448,6 +451,7 @@ static void test_lost_write(void **state)
     /* Killed instead: its memory is gone, so that the write is over. */
     stop_child(child.pid);
     assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    ops->flush(channel);
     child_kill(&child);
     c = await(ops, channel);
     assert_int_equal(c.status, YOLK_ERR_PEER_DEAD);
