@@ -91,6 +91,16 @@ static void bin_remove(struct base_extents *a, uint32_t h)
         a->fl_map &= ~(1ull << fl);
 }
 
+static void fingers_fill(struct base_extents *a)
+{
+    a->finger_units = a->units / a->finger_count + 1;
+    for (uint32_t i = 0; i < a->finger_count; i++)
+        a->fingers[i] = NONE;
+    for (uint32_t h = 0; h < a->count; h++)
+        if (a->nodes[h].state != NODE_SPARE)
+            a->fingers[a->nodes[h].offset / a->finger_units] = h;
+}
+
 /* Twice as many fingers; without memory searches get slower, no more. */
 static void fingers_grow(struct base_extents *a)
 {
@@ -100,12 +110,7 @@ static void fingers_grow(struct base_extents *a)
     free(a->fingers);
     a->fingers = fingers;
     a->finger_count *= 2;
-    a->finger_units = a->units / a->finger_count + 1;
-    for (uint32_t i = 0; i < a->finger_count; i++)
-        fingers[i] = NONE;
-    for (uint32_t h = 0; h < a->count; h++)
-        if (a->nodes[h].state != NODE_SPARE)
-            fingers[a->nodes[h].offset / a->finger_units] = h;
+    fingers_fill(a);
 }
 
 static bool grow(struct base_extents *a, uint32_t need)
@@ -290,6 +295,31 @@ uint32_t base_extents_reserve(struct base_extents *a, uint64_t offset, uint64_t 
     if (hole->state != NODE_FREE || hole->offset + hole->size < at + n)
         return NONE;
     return carve(a, h, at, n, owner);
+}
+
+enum yolk_status base_extents_grow(struct base_extents *a, uint64_t size)
+{
+    uint64_t more = size / BASE_EXTENTS_UNIT;
+    if (more <= a->units)
+        return YOLK_OK;
+    if (!grow(a, 1))
+        return YOLK_ERR_NO_MEMORY;
+    more -= a->units;
+    uint32_t last = covering(a, a->units - 1);
+    if (a->nodes[last].state == NODE_FREE) {
+        bin_remove(a, last);
+        a->nodes[last].size += more;
+    } else {
+        uint32_t h = node_new(a);
+        a->nodes[h] = (struct node){.offset = a->units, .size = more, .prev = last, .next = NONE};
+        a->nodes[last].next = h;
+        last = h;
+    }
+    bin_insert(a, last);
+    a->units += more;
+    a->free_units += more;
+    fingers_fill(a);
+    return YOLK_OK;
 }
 
 void base_extents_release(struct base_extents *a, uint32_t h)

@@ -21,6 +21,8 @@ struct base_extents;
 
 YOLK_MUST_USE enum yolk_status base_extents_create(uint64_t size, struct base_extents **out);
 void base_extents_destroy(struct base_extents *alloc);
+/* More free space at the end, up to `size` in all; extents and handles stay. */
+YOLK_MUST_USE enum yolk_status base_extents_grow(struct base_extents *alloc, uint64_t size);
 
 /* An extent of `size` > 0 bytes; its handle, or BASE_EXTENTS_NONE when no hole is large enough. */
 uint32_t base_extents_take(struct base_extents *alloc, uint64_t size, void *owner);

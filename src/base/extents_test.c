@@ -53,6 +53,29 @@ static void refuses_nonsense(void **state)
     base_extents_destroy(alloc);
 }
 
+static void grows_at_its_end(void **state)
+{
+    (void)state;
+    struct base_extents *alloc = make(1024);
+    uint32_t first = base_extents_take(alloc, 64, alloc);
+    assert_int_equal(base_extents_grow(alloc, 512), YOLK_OK); /* never smaller */
+    assert_int_equal(base_extents_capacity(alloc), 1024);
+    assert_int_equal(base_extents_grow(alloc, 4096), YOLK_OK); /* its last is a hole */
+    assert_int_equal(base_extents_largest(alloc), 4096 - 64);
+    uint32_t rest = base_extents_take(alloc, 4096 - 64, alloc);
+    assert_int_equal(base_extents_offset(alloc, rest), 64);
+    assert_int_equal(base_extents_grow(alloc, 1ull << 40), YOLK_OK); /* and now is not */
+    assert_null(base_extents_check(alloc));
+    assert_int_equal(base_extents_free_bytes(alloc), (1ull << 40) - 4096);
+    assert_int_equal(base_extents_find(alloc, 0), first);
+    assert_int_equal(base_extents_find(alloc, 64), rest);
+    uint32_t last = base_extents_reserve(alloc, (1ull << 40) - 64, 64, alloc);
+    assert_int_not_equal(last, BASE_EXTENTS_NONE);
+    assert_int_equal(base_extents_seek(alloc, 4096), last);
+    assert_null(base_extents_check(alloc));
+    base_extents_destroy(alloc);
+}
+
 enum { UNITS = 300, LIVE = 100 };
 
 struct model {
@@ -208,9 +231,8 @@ static void holds_two_million_extents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_nonsense),
-        cmocka_unit_test(agrees_with_a_naive_model),
-        cmocka_unit_test(fills_to_96_percent_on_a_mix),
+        cmocka_unit_test(refuses_nonsense),          cmocka_unit_test(grows_at_its_end),
+        cmocka_unit_test(agrees_with_a_naive_model), cmocka_unit_test(fills_to_96_percent_on_a_mix),
         cmocka_unit_test(holds_two_million_extents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

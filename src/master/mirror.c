@@ -92,7 +92,9 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
                        const struct master_key *at, struct wire_offer offer)
 {
     struct wire_view key = at->bytes;
-    if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size)
+    uint64_t room = offer_room(segment, offer);
+    if (key.size == 0 || key.size > MAX_KEY_SIZE || offer.size == 0 || offer.size > segment->size ||
+        room > segment->size || offer.offset > segment->size - room)
         return false;
     uint32_t handle = base_extents_find(segment->alloc, offer.offset);
     struct master_extent *extent =
@@ -102,7 +104,6 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
     struct master_object *object = master_object_find(core, key, at->hash);
     /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD,
      * never told. */
-    uint64_t room = offer_room(segment, offer);
     bool fits = segment->trusting && may_join(object, segment, offer) &&
                 (extent == NULL || (extent->fact_state == FACT_NONE && extent->put == NULL &&
                                     master_extent_size(extent) == room));
@@ -200,10 +201,14 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
         fact->size < BASE_EXTENTS_UNIT || fact->size > MAX_SEGMENT_SIZE)
         return YOLK_ERR_INVALID;
     if (core->by_slot[slot] != NULL) {
-        /* Mounted again: the same memory under its next id. */
-        if (core->by_slot[slot]->size != fact->size)
+        /* Mounted again: the same memory or disk under its next id. */
+        struct master_segment *segment = core->by_slot[slot];
+        if (segment->size != fact->size && !master_segment_is_disk(segment))
             return YOLK_ERR_INVALID;
-        core->by_slot[slot]->id = fact->segment;
+        if (base_extents_grow(segment->alloc, fact->size) != YOLK_OK)
+            return YOLK_ERR_NO_MEMORY;
+        segment->size = fact->size;
+        segment->id = fact->segment;
         return YOLK_OK;
     }
     struct master_segment *segment = master_segment_create(core, fact->size, 0);

@@ -176,21 +176,16 @@ static struct master_segment *find_prior(struct master_core *core,
     return NULL;
 }
 
-/* A disk is known by its content, whoever had it before. One whose size has changed is another one.
- */
+/* A disk is known by its content, whoever had it before, and however large it was. */
 static struct master_segment *find_disk(struct master_core *core,
                                         const struct wire_segment_mount *msg)
 {
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (segment->state == SEGMENT_GONE || !master_segment_is_disk(segment) ||
-            memcmp(segment->storage_id, msg->storage_id, WIRE_ID_SIZE) != 0)
-            continue;
-        if (segment->size == msg->size)
+        if (segment->state != SEGMENT_GONE && master_segment_is_disk(segment) &&
+            memcmp(segment->storage_id, msg->storage_id, WIRE_ID_SIZE) == 0)
             return segment;
-        master_segment_go(core, segment);
-        return NULL;
     }
     return NULL;
 }
@@ -287,6 +282,7 @@ static void adopt(struct master_core *core, struct master_segment *segment,
     answer_unmount(core, segment, YOLK_OK); /* of a disk */
     set_state(core, segment, SEGMENT_RECOVERING);
     segment->owner = session;
+    segment->size = msg->size;
     segment->mount_op = msg->request.op;
     segment->mount_prior = msg->generation;
     segment->mounted_at = core->now;
@@ -353,7 +349,8 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
         }
     }
     char *endpoints = copy_text(msg->endpoints), *name = copy_text(msg->name);
-    if (endpoints == NULL || name == NULL || !set_waits(core, segment, msg)) {
+    if (endpoints == NULL || name == NULL || !set_waits(core, segment, msg) ||
+        base_extents_grow(segment->alloc, msg->size) != YOLK_OK) {
         free(endpoints);
         free(name);
         if (!known)

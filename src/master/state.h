@@ -184,7 +184,7 @@ struct master_segment {
     uint8_t ticket_key[32];
     char *endpoints;
     char *name;
-    struct base_extents *alloc;
+    struct base_extents *alloc; /* of a disk that was larger before: still so large */
     const struct master_policy *policy;
     void *order;             /* the policy's, over the replicas that may go */
     struct base_list probed; /* front: lease ends first */
