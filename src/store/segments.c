@@ -12,6 +12,10 @@
 
 /* A segment whose transfers failed is tried last for so long. */
 #define SICK_NS (2 * NS_PER_S)
+/* Of a segment unused for so long the master is asked whether it is still there, when another is
+ * opened: what is mapped keeps the memory of its owner, even of one that is dead. */
+#define IDLE_NS NS_PER_S
+enum { ASK_MAX = 8 }; /* at a time */
 
 struct entry {
     struct entry *next;
@@ -24,6 +28,7 @@ struct entry {
     int dropped;   /* closed when the last map is given back */
     int near;      /* a transport of this machine served it */
     uint64_t sick_until_ns;
+    uint64_t used_ns; /* last, or when the master was asked about it */
 };
 
 struct store_segments {
@@ -100,18 +105,15 @@ void store_endpoints_allowed(char *endpoints, const char *transport)
     endpoints[0] = '\0';
 }
 
-/* Asks the master where the segment is and opens it. */
-static int open_segment(struct store_segments *segments, uint64_t id, uint64_t session,
-                        uint64_t deadline_ns, uint64_t *handle)
+/* Where the segment is, as the master says; the views of `info` are in `reply`. */
+static int ask(struct store_segments *segments, uint64_t id, uint64_t deadline_ns,
+               struct wire_segment_info_reply *info, struct base_buf *reply)
 {
     struct store_stamp stamp;
     struct store_message message;
-    struct wire_segment_info_reply info;
-    struct base_buf reply;
     uint16_t kind = 0;
 
     store_message_init(&message);
-    base_buf_init(&reply, MAX_FRAME_BODY);
     store_holds_stamp(segments->holds, &stamp);
     struct wire_segment_info question = {
         .request = store_message_request(&stamp, 0),
@@ -120,14 +122,26 @@ static int open_segment(struct store_segments *segments, uint64_t id, uint64_t s
     int status = wire_encode(WIRE_SEGMENT_INFO, &question, &message.body);
     if (status == YOLK_OK)
         status = store_client_call(segments->client, WIRE_SEGMENT_INFO, message.body.data,
-                                   message.body.size, deadline_ns, &kind, &reply);
+                                   message.body.size, deadline_ns, &kind, reply);
     if (status == YOLK_OK)
-        status = store_message_refused(WIRE_SEGMENT_INFO_REPLY, kind, reply.data, reply.size);
+        status = store_message_refused(WIRE_SEGMENT_INFO_REPLY, kind, reply->data, reply->size);
     if (status == YOLK_OK)
-        status = wire_decode(WIRE_SEGMENT_INFO_REPLY, reply.data, reply.size, &info);
+        status = wire_decode(WIRE_SEGMENT_INFO_REPLY, reply->data, reply->size, info);
     /* An id that the master does not know (any more) names a mount that is over. */
-    if (status == YOLK_OK && info.status != YOLK_OK)
-        status = info.status == YOLK_ERR_NOT_FOUND ? YOLK_ERR_STALE : info.status;
+    if (status == YOLK_OK && info->status != YOLK_OK)
+        status = info->status == YOLK_ERR_NOT_FOUND ? YOLK_ERR_STALE : info->status;
+    store_message_free(&message);
+    return status;
+}
+
+static int open_segment(struct store_segments *segments, uint64_t id, uint64_t session,
+                        uint64_t deadline_ns, uint64_t *handle)
+{
+    struct wire_segment_info_reply info;
+    struct base_buf reply;
+
+    base_buf_init(&reply, MAX_FRAME_BODY);
+    int status = ask(segments, id, deadline_ns, &info, &reply);
     if (status == YOLK_OK) {
         char endpoints[MAX_ENDPOINTS + 1];
         wire_view_copy_text(info.endpoints, endpoints, sizeof(endpoints));
@@ -142,8 +156,32 @@ static int open_segment(struct store_segments *segments, uint64_t id, uint64_t s
         status = yolk_engine_segment_open(segments->engine, &descriptor, session, handle);
     }
     base_buf_free(&reply);
-    store_message_free(&message);
     return status;
+}
+
+/* Segments that are no more are closed, a few at a time. */
+static void close_gone(struct store_segments *segments, uint64_t deadline_ns)
+{
+    uint64_t ids[ASK_MAX], now_ns = clock_real_now_ns();
+    size_t count = 0;
+    mutex_lock(&segments->lock);
+    for (struct entry *entry = segments->entries; entry != NULL && count < ASK_MAX;
+         entry = entry->next) {
+        if (entry->dropped || entry->used_ns + IDLE_NS > now_ns)
+            continue;
+        entry->used_ns = now_ns;
+        ids[count++] = entry->id;
+    }
+    mutex_unlock(&segments->lock);
+    for (size_t i = 0; i < count; i++) {
+        struct wire_segment_info_reply info;
+        struct base_buf reply;
+        base_buf_init(&reply, MAX_FRAME_BODY);
+        if (ask(segments, ids[i], deadline_ns, &info, &reply) == YOLK_ERR_STALE)
+            store_segments_drop(segments, ids[i]);
+        base_buf_free(&reply);
+    }
+    base_error_clear();
 }
 
 int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t session,
@@ -151,8 +189,10 @@ int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t se
 {
     mutex_lock(&segments->lock);
     struct entry *entry = find(segments, id, session);
-    if (entry != NULL)
+    if (entry != NULL) {
         *handle = entry->handle;
+        entry->used_ns = clock_real_now_ns();
+    }
     mutex_unlock(&segments->lock);
     if (entry != NULL)
         return YOLK_OK;
@@ -165,8 +205,10 @@ int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t se
         free(made);
         return status;
     }
+    close_gone(segments, deadline_ns);
     made->id = id;
     made->session = session;
+    made->used_ns = clock_real_now_ns();
     mutex_lock(&segments->lock);
     entry = find(segments, id, session);
     if (entry == NULL) {

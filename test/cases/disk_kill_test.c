@@ -102,7 +102,7 @@ static void mill_start(struct mill *m, const char *faults)
     snprintf(m->c.log, sizeof m->c.log, "%s.log", m->c.folder);
     snprintf(m->c.file, sizeof m->c.file, "%s/yolk.slot0", m->c.folder);
     m->c.node = (struct cluster_node){"2MiB", "16MiB", m->c.folder, faults, m->c.log};
-    cluster_start(&m->c.cluster, &(struct cluster_options){200, 2000, 2000, 0});
+    cluster_start(&m->c.cluster, &(struct cluster_options){200, 2000, 1000, 0});
     m->c.store = cluster_client(&m->c.cluster, 0, 50);
 }
 
@@ -136,6 +136,19 @@ static int extents_are(void *context)
     return cluster_figure(wanted->store, "disk_segments") == 1 &&
            cluster_figure(wanted->store, "disk_extents") == wanted->count &&
            cluster_figure(wanted->store, "tasks") == 0;
+}
+
+/* Memory of nodes that are dead, which this process keeps by mapping it. */
+static uint64_t mapped_segments(void)
+{
+    char line[512];
+    uint64_t count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL)
+        count += strstr(line, "yolk-segment") != NULL;
+    fclose(maps);
+    return count;
 }
 
 /* The file holds what the master says; and nothing, when all was removed. */
@@ -268,6 +281,7 @@ static void c83_killed_at_random(void **state)
         snprintf(what, sizeof what, "death %" PRIu64, i);
         check_after_death(&m, what);
     }
+    assert_true(mapped_segments() <= 12);
     mill_end(&m);
 }
 
