@@ -63,10 +63,11 @@ struct master_config {
 void master_config_default(struct master_config *config);
 
 enum master_fact_kind {
-    MASTER_FACT_MOUNTED = 1, /* segment, size, name in `key`, medium, storage_id */
-    MASTER_FACT_UNMOUNTED,   /* segment */
-    MASTER_FACT_COMMITTED,   /* key, size, places */
-    MASTER_FACT_REMOVED,     /* key: removed, evicted, or expired with its last replica */
+    MASTER_FACT_MOUNTED = 1,     /* segment, size, name in `key`, medium, storage_id */
+    MASTER_FACT_UNMOUNTED,       /* segment */
+    MASTER_FACT_COMMITTED,       /* key, size, places */
+    MASTER_FACT_REMOVED,         /* key: removed, evicted, or expired with its last replica */
+    MASTER_FACT_REPLICA_REMOVED, /* key, size, one place; the key stays where else it is */
 };
 
 struct master_place {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that comes back larger or smaller than it was. */
 #include "master/tier_kit.h"
+#include "master/twin.h"
 
 enum { KEPT = 4, ALL = 5, APART = 8 * VALUE, SMALL = KEPT * APART };
 
@@ -154,18 +155,9 @@ static void what_does_not_fit_is_kept_for_its_reader(void **state)
     kit_check(kit.core);
 }
 
-static struct master_core *copy;
-
-static void replay(void *self, const struct master_fact *fact)
+static int start_twins(void **state)
 {
-    (void)self;
-    assert_int_equal(master_core_replay(copy, 1, fact), YOLK_OK);
-}
-
-static int start_copied(void **state)
-{
-    assert_int_equal(master_core_create(NULL, 1, 9, &copy), YOLK_OK);
-    kit_on_fact = replay;
+    twin_start();
     return start(state);
 }
 
@@ -173,13 +165,9 @@ static int start_copied(void **state)
 static void facts_tell_of_the_size(void **state)
 {
     (void)state;
-    struct master_stats theirs;
     grows(false);
-    kit_on_fact = NULL;
-    kit_check(copy);
-    master_core_stats(copy, &theirs);
-    assert_int_equal(theirs.disk_lost_bytes, kit_stats(&kit).disk_live_bytes);
-    master_core_destroy(copy);
+    twin_agrees(kit.core);
+    twin_stop();
 }
 
 int main(void)
@@ -191,7 +179,7 @@ int main(void)
         KIT_TEST(shrinks_while_it_is_lost),
         KIT_TEST(nothing_lies_beyond_the_end),
         KIT_TEST(what_does_not_fit_is_kept_for_its_reader),
-        cmocka_unit_test_setup_teardown(facts_tell_of_the_size, start_copied, kit_stop),
+        cmocka_unit_test_setup_teardown(facts_tell_of_the_size, start_twins, kit_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,12 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
     if (slot >= core->config.max_segments || (uint32_t)fact->segment == 0 ||
         fact->size < BASE_EXTENTS_UNIT || fact->size > MAX_SEGMENT_SIZE)
         return YOLK_ERR_INVALID;
+    /* The other core had forgotten it when it gave its slot to others. */
+    while (core->by_slot[slot] != NULL && core->by_slot[slot]->state == SEGMENT_GONE &&
+           master_segment_tick(core, core->by_slot[slot])) {
+    }
+    if (core->by_slot[slot] != NULL && core->by_slot[slot]->state == SEGMENT_GONE)
+        return YOLK_ERR_BUSY;
     if (core->by_slot[slot] != NULL) {
         /* Mounted again: the same memory or disk under its next id. */
         struct master_segment *segment = core->by_slot[slot];
@@ -260,13 +266,48 @@ static enum yolk_status replay_committed(struct master_core *core, const struct 
     return YOLK_OK;
 }
 
+/* The other core gave the space to others only when the owner knew; what its mirror may still hold
+ * is refused and retired at the mount. */
+static void untell(struct master_extent *extent)
+{
+    base_list_remove(&extent->fact);
+    extent->fact_state = FACT_NONE;
+}
+
+/* With its last replica the key goes too; a COMMITTED that brings another one follows then. */
+static enum yolk_status replay_removed(struct master_core *core, const struct master_fact *fact)
+{
+    bool all = fact->kind == MASTER_FACT_REMOVED;
+    if (!all && fact->place_count != 1)
+        return YOLK_ERR_INVALID;
+    struct master_object *object = master_object_find(core, wire_view_of(fact->key, fact->key_size),
+                                                      base_hash64(fact->key, fact->key_size));
+    if (object == NULL || object->put != NULL)
+        return YOLK_OK;
+    if (all) {
+        for (uint32_t i = 0; i < object->extent_count; i++)
+            untell(object->extents[i]);
+        master_object_drop(core, object, GHOST_NONE);
+        return YOLK_OK;
+    }
+    for (uint32_t i = 0; i < object->extent_count; i++) {
+        struct master_extent *extent = object->extents[i];
+        if (extent->segment->id != fact->places->segment ||
+            master_extent_offset(extent) != fact->places->offset)
+            continue;
+        untell(extent);
+        master_replica_drop(core, extent, GHOST_NONE);
+        return YOLK_OK;
+    }
+    return YOLK_OK;
+}
+
 enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns,
                                     const struct master_fact *fact)
 {
     core->now = now_ns;
     core->sink = NULL;
     struct master_segment *segment;
-    struct master_object *object;
     switch (fact->kind) {
     case MASTER_FACT_MOUNTED:
         return replay_mounted(core, fact);
@@ -278,18 +319,8 @@ enum yolk_status master_core_replay(struct master_core *core, uint64_t now_ns,
     case MASTER_FACT_COMMITTED:
         return replay_committed(core, fact);
     case MASTER_FACT_REMOVED:
-        object = master_object_find(core, wire_view_of(fact->key, fact->key_size),
-                                    base_hash64(fact->key, fact->key_size));
-        if (object != NULL && object->put == NULL) {
-            /* The other core gave the space to others only when the owner knew; what its mirror may
-             * still hold is refused and retired at the mount. */
-            for (uint32_t i = 0; i < object->extent_count; i++) {
-                base_list_remove(&object->extents[i]->fact);
-                object->extents[i]->fact_state = FACT_NONE;
-            }
-            master_object_drop(core, object, GHOST_NONE);
-        }
-        return YOLK_OK;
+    case MASTER_FACT_REPLICA_REMOVED:
+        return replay_removed(core, fact);
     }
     return YOLK_ERR_UNSUPPORTED;
 }

@@ -61,6 +61,24 @@ void master_emit_committed(struct master_core *core, const struct master_object 
     core->sink->fact(core->sink->self, &fact);
 }
 
+static void emit_replica_removed(struct master_core *core, const struct master_extent *extent)
+{
+    const struct master_object *object = extent->object;
+    if (object == NULL || object->put != NULL || core->sink == NULL || core->sink->fact == NULL)
+        return;
+    struct master_place place = {extent->segment->id, master_extent_offset(extent),
+                                 extent->checksum};
+    struct master_fact fact = {.kind = MASTER_FACT_REPLICA_REMOVED,
+                               .size = object->size,
+                               .key = object->key,
+                               .key_size = object->entry.key_size,
+                               .places = &place,
+                               .place_count = 1};
+    core->sink->fact(core->sink->self, &fact);
+}
+
+static void give_up(struct master_core *core, struct master_extent *extent);
+
 void master_object_drop(struct master_core *core, struct master_object *object, int ghost)
 {
     if (ghost != GHOST_NONE)
@@ -74,7 +92,7 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
     }
     master_index_remove(core->index, &object->entry);
     while (object->extent_count > 0)
-        master_extent_drop(core, object->extents[object->extent_count - 1]);
+        give_up(core, object->extents[object->extent_count - 1]);
     if (core->config.policy->removed != NULL)
         core->config.policy->removed(core->policy_state, object);
     free(object);
@@ -319,7 +337,7 @@ static void tell_disk(struct master_extent *extent)
         extent->fact_state = FACT_NONE;
 }
 
-void master_extent_drop(struct master_core *core, struct master_extent *extent)
+static void give_up(struct master_core *core, struct master_extent *extent)
 {
     struct master_object *object = extent->object;
     if (object != NULL) {
@@ -341,6 +359,12 @@ void master_extent_drop(struct master_core *core, struct master_extent *extent)
         tell_freed(extent);
     }
     master_extent_settle(core, extent);
+}
+
+void master_extent_drop(struct master_core *core, struct master_extent *extent)
+{
+    emit_replica_removed(core, extent);
+    give_up(core, extent);
 }
 
 void master_replica_drop(struct master_core *core, struct master_extent *extent, int ghost)

@@ -60,8 +60,8 @@
  * known by its storage_id; its lock is the proof that the process which had it before is dead, so
  * that session ends at once. When it was lost, also by SEGMENT_UNMOUNT or SESSION_CLOSE, its keys
  * are remembered for disk_lost_keep_ms, and of those what lies where it lay is taken up again. A
- * disk may come back larger or smaller: what does not fit any more is not offered, and so is gone. A
- * disk never seen in this life of the master is believed. One that was seen and forgotten is not:
+ * disk may come back larger or smaller: what does not fit any more is not offered, and so is gone.
+ * A disk never seen in this life of the master is believed. One that was seen and forgotten is not:
  * what was removed meanwhile would come back.
  */
 #ifndef YOLK_MASTER_TIER_H
