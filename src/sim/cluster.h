@@ -82,6 +82,7 @@ struct sim_slot {
     uint64_t request_id; /* of the message that waits for its answer, 0: none */
     uint64_t reply_by_ns;
     uint64_t begun_ns;
+    uint64_t known_to;   /* a remove, when it was sent: the master that knew all nodes */
     uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
     int done;
     int final; /* part of the last check: must succeed */
@@ -109,6 +110,7 @@ struct sim_peer {
     uint64_t fences[SIM_ATTACHED_MAX]; /* asked for, not yet answered */
     uint64_t fence_segments[SIM_ATTACHED_MAX];
     int fence_count;
+    int leaving;       /* ends when its session does */
     uint64_t known_to; /* incarnation of the last master that knows all it has */
     struct sim_disk disk;
     /* client */
@@ -176,6 +178,7 @@ uint64_t sim_run(uint64_t seed, const struct sim_options *options, uint64_t mark
 void sim_master_start(struct sim *sim);
 void sim_master_stop(struct sim *sim);
 void sim_master_input(struct sim *sim, const struct sim_event *event);
+void sim_master_link_down(struct sim *sim, uint64_t connection);
 void sim_master_tick(struct sim *sim);
 
 /* network.c */
@@ -223,6 +226,8 @@ void sim_fault_heal(struct sim *sim);
 /* Now, in a way that is drawn; they come back a little later. */
 void sim_fault_end_peer(struct sim *sim, int peer);
 void sim_fault_end_master(struct sim *sim);
+/* A node that is leaving has nothing left to do, or will have waited long enough then. */
+void sim_fault_left(struct sim *sim, int node, uint64_t after_ns);
 void sim_fault_restart_later(struct sim *sim, int actor);
 /* From now on the cores are refused memory now and then; NULL: no more. */
 void sim_fault_allocations(struct sim *sim);

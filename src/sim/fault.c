@@ -4,9 +4,9 @@
 #include "sim/cluster.h"
 
 /* Faults that wait for their moment: this and whom they hit name the event. */
-enum { SOON_STOP = 1, SOON_END = 100, SOON_AT_DISK = 200 };
+enum { SOON_STOP = 1, SOON_END = 100, SOON_AT_DISK = 200, SOON_LEFT = 300 };
 
-enum { DISK_FAULTS_FROM = 9, FAULTS = 16 };
+enum { DISK_FAULTS_FROM = 10, FAULTS = 17, LEAVE_MS = 400, GRACE_MS = 200 };
 
 static uint64_t some_time(struct sim *sim, uint64_t below_ms)
 {
@@ -28,7 +28,9 @@ void sim_fault_end_peer(struct sim *sim, int peer)
         return;
     enum sim_end end = SIM_KILLED;
     sim_world_mark(&sim->world, peer < SIM_NODES ? SIM_MARK_NODE_CRASHED : SIM_MARK_CLIENT_CRASHED);
-    if (sim->peers[peer].disk.present) {
+    if (sim->peers[peer].leaving) {
+        end = SIM_CLOSED;
+    } else if (sim->peers[peer].disk.present) {
         end = (enum sim_end)sim_world_below(&sim->world, 3);
         sim_world_mark(&sim->world, end == SIM_KILLED       ? SIM_MARK_FILE_KEPT
                                     : end == SIM_POWER_LOST ? SIM_MARK_POWER_LOST
@@ -53,7 +55,7 @@ void sim_fault_end_master(struct sim *sim)
 static int stop_client(struct sim *sim, int peer, int at_disk)
 {
     int writing = 0, reading = 0;
-    for (int other = SIM_NODES; at_disk && other < SIM_PEERS; other++) {
+    for (int other = SIM_NODES; other < SIM_PEERS; other++) {
         if (sim->peers[other].paused_until_ns != 0)
             return 0; /* somebody must go on, so that space is wanted */
     }
@@ -70,9 +72,7 @@ static int stop_client(struct sim *sim, int peer, int at_disk)
         sim_world_mark(&sim->world, SIM_MARK_WRITER_STOPPED);
     if (reading)
         sim_world_mark(&sim->world, SIM_MARK_READER_STOPPED);
-    uint64_t until = some_time(sim, 1500);
-    if (sim->peers[peer].paused_until_ns < until)
-        sim->peers[peer].paused_until_ns = until;
+    sim->peers[peer].paused_until_ns = some_time(sim, 1500);
     return 1;
 }
 
@@ -113,6 +113,27 @@ static void end_node_soon(struct sim *sim, int node)
                                                    .id = (uint64_t)(SOON_END + node)});
 }
 
+/* Gives its segments back, then its session, and ends; at the latest after a while. */
+static void leave(struct sim *sim, int node)
+{
+    struct sim_peer *peer = &sim->peers[node];
+    if (!peer->alive || peer->leaving)
+        return;
+    sim_world_mark(&sim->world, SIM_MARK_NODE_LEFT);
+    peer->leaving = 1;
+    store_session_unmount(peer->session, sim->world.now_ns, GRACE_MS);
+    sim_fault_left(sim, node, LEAVE_MS * CLOCK_NS_PER_MS);
+    sim_peer_drive(sim, node);
+}
+
+void sim_fault_left(struct sim *sim, int node, uint64_t after_ns)
+{
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + after_ns,
+                                                   .kind = SIM_FAULT,
+                                                   .actor = SIM_PEERS,
+                                                   .id = (uint64_t)(SOON_LEFT + node)});
+}
+
 void sim_fault_draw(struct sim *sim)
 {
     sim->fault_gap_ms = 100 + sim_world_below(&sim->world, 400);
@@ -122,7 +143,9 @@ void sim_fault_draw(struct sim *sim)
 
 void sim_fault_next(struct sim *sim, int soon)
 {
-    if (!sim->faults_on)
+    if (soon >= SOON_LEFT && sim->peers[soon - SOON_LEFT].leaving)
+        sim_fault_end_peer(sim, soon - SOON_LEFT);
+    if (!sim->faults_on || soon >= SOON_LEFT)
         return;
     if (soon > 0) {
         if (soon >= SOON_AT_DISK)
@@ -139,7 +162,7 @@ void sim_fault_next(struct sim *sim, int soon)
     uint64_t fault = sim_world_below(&sim->world, sim->has_disks ? FAULTS : DISK_FAULTS_FROM);
     switch (sim->faults_drawn & 1u << fault ? fault : FAULTS) {
     case 0:
-    case 12:
+    case 13:
         end_node_soon(sim, node);
         break;
     case 1:
@@ -171,15 +194,18 @@ void sim_fault_next(struct sim *sim, int soon)
         sim->cut[client][node] ^= 1;
         break;
     case 9:
-        sim_disk_rot(sim, node);
+        leave(sim, node);
         break;
     case 10:
+        sim_disk_rot(sim, node);
+        break;
     case 11:
+    case 12:
         trouble_disk(sim, node);
         break;
-    case 13:
     case 14:
     case 15:
+    case 16:
         stop_client_soon(sim, client, 1);
         break;
     }

@@ -97,3 +97,9 @@ void sim_master_input(struct sim *sim, const struct sim_event *event)
                        wire_kind_name(event->message));
     sim_master_tick(sim);
 }
+
+void sim_master_link_down(struct sim *sim, uint64_t connection)
+{
+    struct master_sink sink = sink_of(sim);
+    master_core_disconnect(sim->master, sim->world.now_ns, connection, &sink);
+}

@@ -24,9 +24,20 @@ uint64_t sim_connect(struct sim *sim, int peer, int slot)
     return sim->connection_count;
 }
 
+static void tell_master(struct sim *sim, uint64_t id)
+{
+    sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + 1 +
+                                                            sim_world_below(&sim->world, 1000000),
+                                                   .kind = SIM_LINK_DOWN,
+                                                   .actor = SIM_MASTER,
+                                                   .incarnation = connection_of(sim, id)->master,
+                                                   .id = id});
+}
+
 static void notice_down(struct sim *sim, uint64_t id)
 {
     const struct sim_connection *c = connection_of(sim, id);
+    tell_master(sim, id);
     sim_world_push(&sim->world, (struct sim_event){.at_ns = sim->world.now_ns + 1 +
                                                             sim_world_below(&sim->world, 1000000),
                                                    .kind = SIM_LINK_DOWN,
@@ -41,6 +52,7 @@ void sim_disconnect(struct sim *sim, uint64_t id)
     if (c == NULL || !c->open)
         return;
     c->open = 0;
+    tell_master(sim, id);
 }
 
 void sim_break_connections(struct sim *sim, int actor)

@@ -204,6 +204,16 @@ static void send(struct sim *sim, int peer, int index, uint16_t message, const u
     sim_send_to_master(sim, slot->connection, message, slot->request_id, body, size);
 }
 
+/* The master that knows what all nodes have; 0: none does. */
+static uint64_t known_to(const struct sim *sim)
+{
+    for (int node = 1; node < SIM_NODES; node++) {
+        if (sim->peers[node].known_to != sim->peers[0].known_to)
+            return 0;
+    }
+    return sim->peers[0].known_to;
+}
+
 static void drive_remove(struct sim *sim, int peer, int index)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
@@ -230,6 +240,7 @@ static void drive_remove(struct sim *sim, int peer, int index)
         .keys = wire_view_buf(&keys),
         .force = (uint32_t)sim_world_below(&sim->world, 2)};
     failed |= wire_encode(WIRE_REMOVE, &message, &body);
+    slot->known_to = known_to(sim);
     if (failed != 0)
         slot->done = 1; /* memory was refused: the call fails */
     else
@@ -288,12 +299,9 @@ static void note_removal(struct sim *sim, const struct sim_slot *slot,
         return;
     sim_world_mark(&sim->world, SIM_MARK_REMOVED);
     uint64_t master = sim->connections[slot->connection - 1].master;
-    for (int node = 0; node < SIM_NODES; node++) {
-        if (sim->peers[node].known_to != master)
-            return; /* who comes later may bring the key again */
-    }
-    sim->removals[slot->key_numbers[0]] =
-        (struct sim_removal){slot->sent_at_ns, sim->world.now_ns, master};
+    if (slot->known_to == master) /* else who comes later may bring the key again */
+        sim->removals[slot->key_numbers[0]] =
+            (struct sim_removal){slot->sent_at_ns, sim->world.now_ns, master};
 }
 
 void sim_slot_reply(struct sim *sim, int peer, int index, const struct sim_event *event)

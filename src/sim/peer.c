@@ -34,6 +34,7 @@ int sim_peer_start(struct sim *sim, int index)
     peer->paused_until_ns = 0;
     peer->incarnation++;
     peer->fence_count = 0;
+    peer->leaving = 0;
     peer->writes_as = 0;
     peer->tick_at_ns = 0;
     peer->control = 0;
@@ -176,7 +177,8 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
         sim_world_mark(&sim->world,
                        o->restarted ? SIM_MARK_SESSION_RESTARTED : SIM_MARK_SESSION_OPENED);
         peer->writes_as = o->session;
-        peer->known_to = sim->connections[peer->control - 1].master;
+        if (!peer->leaving) /* then it may not have mounted anything */
+            peer->known_to = sim->connections[peer->control - 1].master;
         sim_memory_detach(sim, peer->index, o->session);
         if (peer->disk.present)
             sim_disk_opened(sim, peer->index);
@@ -207,7 +209,12 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
         sim_world_mark(&sim->world, SIM_MARK_PUT_EXPIRED);
         break;
     case STORE_SESSION_UNMOUNTED:
+        sim_world_mark(&sim->world, SIM_MARK_UNMOUNTED);
+        store_session_close(peer->session, sim->world.now_ns);
+        break;
     case STORE_SESSION_CLOSED:
+        sim_fault_left(sim, peer->index, CLOCK_NS_PER_US);
+        break;
     case STORE_SESSION_WAIT:
         break;
     }

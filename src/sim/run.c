@@ -112,7 +112,10 @@ static void handle(struct sim *sim, const struct sim_event *event)
         link_up(sim, event->actor);
         break;
     case SIM_LINK_DOWN:
-        link_down(sim, event);
+        if (event->actor == SIM_MASTER)
+            sim_master_link_down(sim, event->id);
+        else
+            link_down(sim, event);
         break;
     case SIM_PEER_TICK:
         if (rings(sim, &peer->tick_at_ns))

@@ -78,6 +78,8 @@ struct sim_event {
     X(REMOVED, "key removed")                                                                      \
     X(EVICTED, "key evicted")                                                                      \
     X(REVIVED, "placement revived from a mirror")                                                  \
+    X(NODE_LEFT, "node leaves in good order")                                                      \
+    X(UNMOUNTED, "segments given back")                                                            \
     X(DISK_MOUNTED, "disk mounted")                                                                \
     X(OFFLOADED, "copied to a disk")                                                               \
     X(OFFLOAD_NO_SPACE, "copy to a disk put off for its space")                                    \
