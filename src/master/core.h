@@ -140,7 +140,7 @@ struct master_sink {
     X(miss_never_stored, "master_get_miss_never_stored_total", "get of a key not known of")        \
     X(miss_evicted, "master_get_miss_evicted_total", "get of a key evicted not long ago")          \
     X(miss_expired, "master_get_miss_expired_total",                                               \
-      "get of a key whose segment was lost or put ran out")                                        \
+      "get of a key whose segment was lost or cut off, or whose put ran out")                      \
     X(miss_error, "master_get_miss_error_total", "get refused by a limit")                         \
     X(put_starts, "master_put_start_total", "keys granted space")                                  \
     X(put_exists, "master_put_exists_total", "puts of keys that exist")                            \
@@ -223,7 +223,9 @@ enum yolk_status master_core_input(struct master_core *core, uint64_t now_ns, ui
 uint64_t master_core_tick(struct master_core *core, uint64_t now_ns,
                           const struct master_sink *sink);
 
-/* The connection is gone. The sessions on it live on until their TTL. */
+/* The connection is gone. The sessions on it live on until their TTL, but readers are not told of
+ * what is theirs, nor are new values put there if there is another place, until they are heard on
+ * another connection. */
 void master_core_disconnect(struct master_core *core, uint64_t now_ns, uint64_t connection,
                             const struct master_sink *sink);
 

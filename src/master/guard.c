@@ -83,6 +83,7 @@ static void op_free(struct master_core *core, struct master_op *op)
     op->session->op_count--;
     core->op_count--;
     free(op->items);
+    free(op->put_table);
     free(op);
 }
 
@@ -223,7 +224,7 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
 {
     for (uint32_t i = 0; i < object->extent_count; i++) {
         struct master_extent *extent = object->extents[i];
-        if (extent->segment->medium != medium || !master_extent_readable(extent))
+        if (extent->segment->medium != medium || !master_extent_reachable(extent))
             continue;
         struct wire_replica replica = {.segment = extent->segment->id,
                                        .offset = master_extent_offset(extent),

@@ -12,8 +12,14 @@
 
 typedef struct master_index_entry entry_t;
 
+/* The place of an entry, with some bits of its hash where the address has none: what is not the one
+ * looked for is mostly passed over without a look at its memory. */
+typedef uintptr_t slot_t;
+#define TAG_MASK ((slot_t)7)
+#define EMPTY    ((slot_t)0)
+
 struct table {
-    entry_t **slots;
+    slot_t *slots;
     uint32_t bits;
     uint64_t used; /* tombstones of a draining table excluded */
 };
@@ -25,7 +31,22 @@ struct master_index {
 };
 
 /* Stands in the table being emptied where an entry was, so that probes go on past it. */
-static entry_t tombstone;
+static _Alignas(8) entry_t tombstone;
+
+static entry_t *entry_in(slot_t slot)
+{
+    return (entry_t *)(slot & ~TAG_MASK);
+}
+
+static slot_t tag_of(uint64_t hash)
+{
+    return (slot_t)hash & TAG_MASK;
+}
+
+static slot_t slot_of(entry_t *e)
+{
+    return (slot_t)e | tag_of(e->hash);
+}
 
 static uint64_t ideal(const struct table *t, uint64_t hash)
 {
@@ -72,13 +93,33 @@ static entry_t *table_find(const struct table *t, uint64_t hash, const void *key
 {
     if (t->slots == NULL)
         return NULL;
-    for (uint64_t i = ideal(t, hash); t->slots[i] != NULL; i = (i + 1) & mask(t)) {
-        entry_t *e = t->slots[i];
+    for (uint64_t i = ideal(t, hash); t->slots[i] != EMPTY; i = (i + 1) & mask(t)) {
+        if ((t->slots[i] & TAG_MASK) != tag_of(hash))
+            continue;
+        entry_t *e = entry_in(t->slots[i]);
         if (e->hash == hash && e != &tombstone && e->key_size == key_size &&
             memcmp(e->key, key, key_size) == 0)
             return e;
     }
     return NULL;
+}
+
+void master_index_fetch_slot(const struct master_index *index, uint64_t hash)
+{
+    __builtin_prefetch(&index->now.slots[ideal(&index->now, hash)]);
+}
+
+void master_index_fetch_entry(const struct master_index *index, uint64_t hash)
+{
+    const struct table *t = &index->now;
+    uint64_t i = ideal(t, hash);
+    while (t->slots[i] != EMPTY && (t->slots[i] & TAG_MASK) != tag_of(hash))
+        i = (i + 1) & mask(t);
+    /* The head, and behind it the key. */
+    const uint8_t *entry = (const uint8_t *)entry_in(t->slots[i]);
+    __builtin_prefetch(entry);
+    __builtin_prefetch(entry + 64);
+    __builtin_prefetch(entry + 128);
 }
 
 entry_t *master_index_find(const struct master_index *index, uint64_t hash, const void *key,
@@ -91,9 +132,9 @@ entry_t *master_index_find(const struct master_index *index, uint64_t hash, cons
 static void table_put(struct table *t, entry_t *e)
 {
     uint64_t i = ideal(t, e->hash);
-    while (t->slots[i] != NULL)
+    while (t->slots[i] != EMPTY)
         i = (i + 1) & mask(t);
-    t->slots[i] = e;
+    t->slots[i] = slot_of(e);
     t->used++;
 }
 
@@ -103,11 +144,11 @@ static void move_some(struct master_index *index)
         return;
     uint64_t size = 1ull << index->old.bits;
     for (uint32_t n = 0; n < MOVE_STEP && index->moved < size; n++, index->moved++) {
-        entry_t *e = index->old.slots[index->moved];
+        entry_t *e = entry_in(index->old.slots[index->moved]);
         if (e == NULL || e == &tombstone)
             continue;
         table_put(&index->now, e);
-        index->old.slots[index->moved] = &tombstone;
+        index->old.slots[index->moved] = slot_of(&tombstone);
         index->old.used--;
     }
     if (index->moved == size) {
@@ -141,13 +182,13 @@ static void close_gap(struct table *t, uint64_t i)
 {
     uint64_t j = i;
     for (;;) {
-        t->slots[i] = NULL;
+        t->slots[i] = EMPTY;
         uint64_t home;
         do {
             j = (j + 1) & mask(t);
-            if (t->slots[j] == NULL)
+            if (t->slots[j] == EMPTY)
                 return;
-            home = ideal(t, t->slots[j]->hash);
+            home = ideal(t, entry_in(t->slots[j])->hash);
         } while (((j - home) & mask(t)) < ((j - i) & mask(t)));
         t->slots[i] = t->slots[j];
         i = j;
@@ -158,11 +199,11 @@ static bool table_remove(struct table *t, entry_t *entry, bool draining)
 {
     if (t->slots == NULL)
         return false;
-    for (uint64_t i = ideal(t, entry->hash); t->slots[i] != NULL; i = (i + 1) & mask(t)) {
-        if (t->slots[i] != entry)
+    for (uint64_t i = ideal(t, entry->hash); t->slots[i] != EMPTY; i = (i + 1) & mask(t)) {
+        if (entry_in(t->slots[i]) != entry)
             continue;
         if (draining)
-            t->slots[i] = &tombstone;
+            t->slots[i] = slot_of(&tombstone);
         else
             close_gap(t, i);
         t->used--;
@@ -190,7 +231,7 @@ static void table_walk(const struct table *t, uint64_t low, uint64_t last,
     uint64_t end = ideal(t, last), size = 1ull << t->bits;
     /* Entries of the range stand in its slots or in the run that goes on after them. */
     for (uint64_t n = 0, i = ideal(t, low); n < size; n++, i = (i + 1) & mask(t)) {
-        entry_t *e = t->slots[i];
+        entry_t *e = entry_in(t->slots[i]);
         if (e == NULL && ideal(t, low) + n >= end)
             return;
         if (e != NULL && e != &tombstone && e->hash >= low && e->hash <= last)

@@ -33,6 +33,10 @@ struct master_index_entry *master_index_find(const struct master_index *index, u
 YOLK_MUST_USE enum yolk_status master_index_insert(struct master_index *index,
                                                    struct master_index_entry *entry);
 void master_index_remove(struct master_index *index, struct master_index_entry *entry);
+/* Two wishes, for whoever has many keys to find: a look into the table, and then, a few keys later,
+ * into what it names, are under way while other keys are worked on. */
+void master_index_fetch_slot(const struct master_index *index, uint64_t hash);
+void master_index_fetch_entry(const struct master_index *index, uint64_t hash);
 uint64_t master_index_count(const struct master_index *index);
 
 /*

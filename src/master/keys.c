@@ -14,17 +14,58 @@ struct master_session *master_keys_enter(struct master_core *core,
     return master_session_enter(core, request, kind + 1);
 }
 
+/* Keys of a list that are worked on while the memory of the next ones is under way. */
+enum { KEYS_AHEAD = 16 };
+
+struct ahead {
+    struct wire_keys *keys;
+    struct master_key window[KEYS_AHEAD];
+    uint32_t next, count; /* the next one to work on, and how many were read */
+};
+
+/* Reads one more key and has the table looked at; the entry of one half a window before it too. */
+static void read_ahead(struct master_core *core, struct ahead *ahead)
+{
+    struct master_key *key = &ahead->window[ahead->count % KEYS_AHEAD];
+    if (wire_keys_next(ahead->keys, &key->bytes)) {
+        key->hash = base_hash64(key->bytes.data, key->bytes.size);
+        key->index = ahead->count++;
+        master_index_fetch_slot(core->index, key->hash);
+    }
+    uint32_t half = ahead->next + KEYS_AHEAD / 2;
+    if (half < ahead->count)
+        master_index_fetch_entry(core->index, ahead->window[half % KEYS_AHEAD].hash);
+}
+
+static void ahead_begin(struct master_core *core, struct wire_keys *keys, struct ahead *ahead)
+{
+    *ahead = (struct ahead){.keys = keys};
+    for (uint32_t i = 0; i < KEYS_AHEAD; i++)
+        read_ahead(core, ahead);
+}
+
+/* NULL: that was the last. Stays until the next call. */
+static const struct master_key *ahead_next(struct master_core *core, struct ahead *ahead,
+                                           struct master_key *key)
+{
+    if (ahead->next == ahead->count)
+        return NULL;
+    *key = ahead->window[ahead->next++ % KEYS_AHEAD];
+    read_ahead(core, ahead);
+    return key;
+}
+
 enum yolk_status master_keys_walk(struct master_core *core, struct wire_keys *keys,
                                   enum yolk_status (*one)(struct master_core *core, void *self,
                                                           const struct master_key *key),
                                   void *self)
 {
-    struct master_key key = {.index = 0};
+    struct ahead ahead;
+    struct master_key key;
     enum yolk_status status = YOLK_OK;
-    for (; status == YOLK_OK && wire_keys_next(keys, &key.bytes); key.index++) {
-        key.hash = base_hash64(key.bytes.data, key.bytes.size);
+    ahead_begin(core, keys, &ahead);
+    while (status == YOLK_OK && ahead_next(core, &ahead, &key) != NULL)
         status = one(core, self, &key);
-    }
     return status;
 }
 
@@ -57,7 +98,8 @@ void master_keys_looked_up(struct master_core *core, const struct wire_request *
                            struct wire_view list, uint16_t kind)
 {
     struct wire_keys keys;
-    struct wire_view key;
+    struct ahead ahead;
+    struct master_key key;
     if (core->looked_up == NULL || wire_keys_open(list, core->config.max_keys, &keys) != YOLK_OK)
         return;
     /* Found anew: a put may have evicted what an earlier key of the same request found. */
@@ -67,10 +109,9 @@ void master_keys_looked_up(struct master_core *core, const struct wire_request *
         .objects = core->looked_up,
         .hashes = core->looked_up_hashes,
     };
-    for (; wire_keys_next(&keys, &key); lookup.count++) {
-        uint64_t hash = base_hash64(key.data, key.size);
-        core->looked_up_hashes[lookup.count] = hash;
-        core->looked_up[lookup.count] = master_object_find(core, key, hash);
+    for (ahead_begin(core, &keys, &ahead); ahead_next(core, &ahead, &key) != NULL; lookup.count++) {
+        core->looked_up_hashes[lookup.count] = key.hash;
+        core->looked_up[lookup.count] = master_object_find(core, key.bytes, key.hash);
     }
     core->config.policy->looked_up(core->policy_state, &lookup);
 }

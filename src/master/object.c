@@ -105,6 +105,13 @@ bool master_extent_readable(const struct master_extent *extent)
            (segment->state == SEGMENT_OPEN || segment->state == SEGMENT_RECOVERING);
 }
 
+/* A killed owner is known by its connection long before its session ends, and readers would find
+ * nobody. One that is only cut off from here comes back with all it has. */
+bool master_extent_reachable(const struct master_extent *extent)
+{
+    return master_extent_readable(extent) && extent->segment->owner->connected;
+}
+
 bool master_object_readable(const struct master_object *object)
 {
     if (object->put != NULL)
@@ -112,7 +119,7 @@ bool master_object_readable(const struct master_object *object)
     if (object->size == 0)
         return true;
     for (uint32_t i = 0; i < object->extent_count; i++)
-        if (master_extent_readable(object->extents[i]))
+        if (master_extent_reachable(object->extents[i]))
             return true;
     return false;
 }

@@ -9,11 +9,13 @@ struct choice {
     bool doubtful_too; /* there is no other */
 };
 
-/* A writer gave up there and the owner has not been heard of since: it may be dead or cut off. */
+/* The owner may be dead or cut off: its connection ended, or a writer gave up there and it has not
+ * been heard of since. */
 static bool is_doubtful(const struct master_segment *segment)
 {
-    return segment->failed_at != 0 && segment->owner != NULL &&
-           segment->owner->last_seen <= segment->failed_at;
+    const struct master_session *owner = segment->owner;
+    return owner != NULL && (!owner->connected ||
+                             (segment->failed_at != 0 && owner->last_seen <= segment->failed_at));
 }
 
 static bool usable(const struct master_segment *segment, const struct choice *choice)

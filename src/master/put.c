@@ -8,33 +8,89 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PUTS_LISTED = 8 }; /* so many of an op are found without a table */
+
+static void table_add(struct master_op *op, struct master_put *put)
+{
+    struct master_put **at = &op->put_table[put->hash % op->put_buckets];
+    put->hash_next = *at;
+    *at = put;
+}
+
+/* Behind the others; without memory for a larger table they are only found more slowly. */
+static void put_link(struct master_op *op, struct master_put *put)
+{
+    base_list_push_back(&op->puts, &put->op_link);
+    op->put_count++;
+    uint32_t buckets = op->put_count <= PUTS_LISTED       ? 0
+                       : op->put_count <= op->put_buckets ? op->put_buckets
+                                                          : op->put_count * 4;
+    struct master_put **table =
+        buckets > op->put_buckets ? base_calloc(buckets, sizeof(struct master_put *)) : NULL;
+    if (table == NULL) {
+        if (op->put_table != NULL)
+            table_add(op, put);
+        return;
+    }
+    free(op->put_table);
+    op->put_table = table;
+    op->put_buckets = buckets;
+    BASE_LIST_FOREACH(node, &op->puts)
+    table_add(op, BASE_CONTAINER(node, struct master_put, op_link));
+}
+
+static void put_unlink(struct master_put *put)
+{
+    struct master_op *op = put->op;
+    if (op->put_cursor == &put->op_link)
+        op->put_cursor = put->op_link.next;
+    base_list_remove(&put->op_link);
+    op->put_count--;
+    if (op->put_table == NULL)
+        return;
+    struct master_put **at = &op->put_table[put->hash % op->put_buckets];
+    while (*at != put)
+        at = &(*at)->hash_next;
+    *at = put->hash_next;
+}
+
+static bool put_is_of(const struct master_put *put, const struct master_key *key)
+{
+    return put->hash == key->hash && put->key_size == key->bytes.size &&
+           memcmp(put->key, key->bytes.data, key->bytes.size) == 0;
+}
+
 static struct master_put *put_find(struct master_op *op, const struct master_key *key)
 {
     /* Later messages name the keys in the order of the first one. */
     struct base_list *start = op->put_cursor == &op->puts ? op->puts.next : op->put_cursor;
+    struct master_put *found = NULL;
     if (start == &op->puts)
         return NULL;
-    struct base_list *node = start;
-    do {
-        if (node != &op->puts) {
+    struct master_put *likely = BASE_CONTAINER(start, struct master_put, op_link);
+    if (put_is_of(likely, key)) {
+        found = likely;
+    } else if (op->put_table != NULL) {
+        found = op->put_table[key->hash % op->put_buckets];
+        while (found != NULL && !put_is_of(found, key))
+            found = found->hash_next;
+    } else {
+        BASE_LIST_FOREACH(node, &op->puts)
+        {
             struct master_put *put = BASE_CONTAINER(node, struct master_put, op_link);
-            if (put->hash == key->hash && put->key_size == key->bytes.size &&
-                memcmp(put->key, key->bytes.data, key->bytes.size) == 0) {
-                op->put_cursor = node->next;
-                return put;
-            }
+            if (put_is_of(put, key))
+                found = put;
         }
-        node = node->next;
-    } while (node != start);
-    return NULL;
+    }
+    if (found != NULL)
+        op->put_cursor = found->op_link.next;
+    return found;
 }
 
 void master_put_free(struct master_core *core, struct master_put *put)
 {
     (void)core;
-    if (put->op->put_cursor == &put->op_link)
-        put->op->put_cursor = put->op_link.next;
-    base_list_remove(&put->op_link);
+    put_unlink(put);
     base_list_remove(&put->time_link);
     free(put);
 }
@@ -174,7 +230,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     struct master_put *put = base_calloc(1, sizeof *put + key.size);
     if (put == NULL)
         return YOLK_ERR_NO_MEMORY;
-    if (old != NULL) /* only remembered of a lost segment: overtaken now */
+    if (old != NULL) /* only of a lost segment, or one whose owner cannot be asked: overtaken now */
         master_object_drop(core, old, GHOST_NONE);
     struct master_object *object = master_object_create(core, key, at->hash, size);
     if (object == NULL && master_evict_keys(core))
@@ -194,7 +250,7 @@ static enum yolk_status start_one(struct master_core *core, struct master_op *op
     put->state = PUT_OPEN;
     put->deadline = core->now + master_ms(core->config.put_timeout_ms);
     base_list_init(&put->time_link);
-    base_list_push_back(&op->puts, &put->op_link);
+    put_link(op, put);
     if (size > 0)
         take_space(core, put, want);
     if (size > 0 && put->extent_count == 0) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "master/test_kit.h"
 
 static struct kit kit;
@@ -40,6 +42,36 @@ static void a_repeated_start_gets_the_same_place(void **state)
     assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_REVOKE, "a"), YOLK_OK);
     assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "a"), YOLK_ERR_NOT_FOUND);
     assert_int_equal(kit_stats(&kit).extents, 0); /* never told to anybody: free at once */
+}
+
+/* Many keys of one operation are found in whatever order they come again. */
+static void many_keys_of_an_operation_are_told_apart(void **state)
+{
+    (void)state;
+    enum { KEYS = 60, STEP = 17 }; /* without a common divisor */
+    struct wire_replica first[KEYS], again;
+    char key[8];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        assert_int_equal(kit_put(&kit, 2, writer, 1, key, 64, &first[i]).status, YOLK_OK);
+    }
+    for (uint32_t i = 0, k = 0; i < KEYS; i++, k = (k + STEP) % KEYS) {
+        snprintf(key, sizeof key, "k%u", k);
+        assert_int_equal(kit_put(&kit, 2, writer, 1, key, 64, &again).status, YOLK_OK);
+        assert_int_equal(again.offset, first[k].offset);
+    }
+    for (uint32_t i = KEYS; i-- > 0;) {
+        snprintf(key, sizeof key, "k%u", i);
+        assert_int_equal(
+            kit_keys_call(&kit, 2, writer, 1, i % 2 ? WIRE_PUT_END : WIRE_PUT_REVOKE, key),
+            YOLK_OK);
+    }
+    assert_int_equal(kit_keys_call(&kit, 2, writer, 1, WIRE_PUT_END, "k60"), YOLK_ERR_NOT_FOUND);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        assert_int_equal(kit_keys_call(&kit, 2, writer, 0, WIRE_EXIST, key),
+                         i % 2 ? YOLK_OK : YOLK_ERR_NOT_FOUND);
+    }
 }
 
 static void empty_values_need_no_space(void **state)
@@ -163,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KIT_TEST(appears_at_its_end_only),
         KIT_TEST(a_repeated_start_gets_the_same_place),
+        KIT_TEST(many_keys_of_an_operation_are_told_apart),
         KIT_TEST(empty_values_need_no_space),
         KIT_TEST(a_timeout_frees_the_key_but_not_the_space),
         KIT_TEST(the_floor_ends_what_is_below),

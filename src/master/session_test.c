@@ -225,6 +225,72 @@ static void facts_are_repeated_until_answered(void **state)
     assert_null(kit_pushed(&kit, WIRE_FACTS));
 }
 
+static void disconnect(uint64_t connection)
+{
+    struct master_sink sink = {.self = &kit, .send = kit_on_send};
+    master_core_disconnect(kit.core, kit.now, connection, &sink);
+}
+
+static int store_again(const char *key, uint64_t size, struct wire_replica *at)
+{
+    int status = kit_put(&kit, 2, other, ++kit.op, key, size, at).status;
+    if (status == YOLK_OK)
+        assert_int_equal(kit_keys_call(&kit, 2, other, kit.op, WIRE_PUT_END, key), YOLK_OK);
+    return status;
+}
+
+/* A killed owner is missed at once, not only when its session ends. */
+static void readers_are_not_sent_to_an_owner_who_is_not_there(void **state)
+{
+    (void)state;
+    assert_int_equal(store_again("a", 64, NULL), YOLK_OK);
+    assert_int_equal(store_again("none", 0, NULL), YOLK_OK);
+    disconnect(77); /* of nobody */
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "a"), YOLK_OK);
+    disconnect(1);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "a"), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_get(&kit, 2, other, ++kit.op, "a", 0, NULL), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(kit_stats(&kit).miss_expired, 1);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "none"), YOLK_OK);
+    assert_int_equal(kit_stats(&kit).live_bytes, 64); /* all is kept */
+    assert_int_equal(kit_stats(&kit).segments_open, 1);
+    assert_int_equal(kit_beat(&kit, 3, owner, 0), YOLK_OK); /* by another connection */
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "a"), YOLK_OK);
+    assert_int_equal(kit_get(&kit, 2, other, ++kit.op, "a", 0, NULL), YOLK_OK);
+    disconnect(1); /* the old one ends late */
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "a"), YOLK_OK);
+}
+
+static void values_go_where_an_owner_is(void **state)
+{
+    (void)state;
+    struct wire_replica at;
+    uint64_t third = kit_open(&kit, 3, 1);
+    uint64_t second = kit_mount(&kit, 3, third, 4096);
+    kit_ack(&kit);
+    do { /* until it lies in the one that will be cut off */
+        (void)kit_force_remove(&kit, 2, other, "a");
+        assert_int_equal(store_again("a", 64, &at), YOLK_OK);
+        kit_ack(&kit);
+    } while (at.segment != segment);
+    disconnect(1);
+    for (int i = 0; i < 20; i++) {
+        char key[] = {'b', (char)('a' + i), 0};
+        assert_int_equal(store_again(key, 64, &at), YOLK_OK);
+        assert_int_equal(at.segment, second);
+    }
+    assert_int_equal(store_again("a", 100, &at), YOLK_OK); /* what cannot be read may be put */
+    assert_int_equal(at.segment, second);
+    assert_int_equal(kit_beat(&kit, 4, owner, 0), YOLK_OK);
+    assert_int_equal(kit_get(&kit, 2, other, ++kit.op, "a", 0, &at), YOLK_OK);
+    assert_int_equal(at.segment, second); /* the new value alone */
+    /* Without any other place the one in doubt is better than none. */
+    disconnect(4);
+    disconnect(3);
+    assert_int_equal(store_again("c", 64, NULL), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "c"), YOLK_ERR_NOT_FOUND);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +302,8 @@ int main(void)
         KIT_TEST(a_new_master_fences_those_that_stay_away),
         KIT_TEST(unmount_waits_for_guards),
         KIT_TEST(facts_are_repeated_until_answered),
+        KIT_TEST(readers_are_not_sent_to_an_owner_who_is_not_there),
+        KIT_TEST(values_go_where_an_owner_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

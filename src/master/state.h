@@ -82,6 +82,7 @@ enum master_put_state { PUT_OPEN = 1, PUT_COMMITTED, PUT_REVOKED, PUT_EXPIRED };
 /* One key of one PUT_START. Stays until its op does, so that a repeated message gets the same
  * answer. */
 struct master_put {
+    struct master_put *hash_next; /* in the op's table */
     struct base_list op_link;
     struct base_list time_link; /* core: open_puts or expired_puts */
     struct master_op *op;
@@ -107,7 +108,9 @@ struct master_op {
     uint32_t item_count, item_room;
     bool pinned;
     struct base_list puts;
-    struct base_list *put_cursor; /* keys come in the same order again */
+    struct base_list *put_cursor;  /* keys come in the same order again */
+    struct master_put **put_table; /* by the key's hash; NULL: few, or no memory for it */
+    uint32_t put_count, put_buckets;
 };
 
 /* A held record whose segment is not mounted yet. */
@@ -297,9 +300,12 @@ struct master_object *master_object_create(struct master_core *core, struct wire
                                            uint64_t hash, uint64_t size);
 /* Hides it at once; its extents become DEAD. The object is gone afterwards. */
 void master_object_drop(struct master_core *core, struct master_object *object, int ghost);
+/* A reader is told of it. */
 bool master_object_readable(const struct master_object *object);
 bool master_object_guarded(const struct master_object *object);
+/* There is something in it; and whoever serves it can be asked, too. */
 bool master_extent_readable(const struct master_extent *extent);
+bool master_extent_reachable(const struct master_extent *extent);
 bool master_segment_is_disk(const struct master_segment *segment);
 /* The replica on a disk, readable or not; NULL: none. */
 struct master_extent *master_object_disk(const struct master_object *object);
