@@ -85,7 +85,7 @@ static double churn(struct state *s, const struct mix *mix, int turnovers)
 static enum yolk_status measure_mix(struct bench_report *bench, const struct mix *mix,
                                     struct bench_row *row)
 {
-    enum { SEEDS = 5 };
+    enum { SEEDS = 11 };
     double shares[SEEDS];
     for (int seed = 0; seed < SEEDS; seed++) {
         struct random_sim seeded;
