@@ -5,13 +5,13 @@
 
 #include "base/alloc.h"
 
-#define SL_BITS      5u
-#define SL_COUNT     (1u << SL_BITS)
-#define FL_COUNT     60u
-#define OWN_BIN_LOOK 16    /* entries of the request's own bin that are looked at for a tight fit */
-#define FINGERS      4096u /* starting points for a search by address, at first */
-#define PER_FINGER   4u    /* nodes; beyond that there are twice as many fingers */
-#define MAX_NODES    (UINT32_MAX - 1)
+#define SL_BITS    5u
+#define SL_COUNT   (1u << SL_BITS)
+#define FL_COUNT   60u
+#define BIN_LOOK   32    /* holes of a bin that are looked at for a tight fit */
+#define FINGERS    4096u /* starting points for a search by address, at first */
+#define PER_FINGER 4u    /* nodes; beyond that there are twice as many fingers */
+#define MAX_NODES  (UINT32_MAX - 1)
 
 struct node {
     uint64_t offset; /* both in units */
@@ -236,16 +236,30 @@ static uint64_t units_of(uint64_t size)
     return size / BASE_EXTENTS_UNIT + (size % BASE_EXTENTS_UNIT != 0);
 }
 
+/* The tightest of the first few holes of a bin that fits, of equal ones the lowest; NONE: none. */
+static uint32_t tightest(const struct base_extents *a, uint32_t h, uint64_t n)
+{
+    uint32_t best = NONE;
+    for (int look = 0; h != NONE && look < BIN_LOOK; look++, h = a->nodes[h].bin.next) {
+        const struct node *hole = &a->nodes[h];
+        if (hole->size < n)
+            continue;
+        if (best == NONE || hole->size < a->nodes[best].size ||
+            (hole->size == a->nodes[best].size && hole->offset < a->nodes[best].offset))
+            best = h;
+    }
+    return best;
+}
+
 uint32_t base_extents_take(struct base_extents *a, uint64_t size, void *owner)
 {
     uint64_t n = units_of(size);
     if (n == 0 || n > a->free_units)
         return NONE;
     uint32_t bin = bin_of(n), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
-    uint32_t h = a->bins[fl][sl];
-    for (int look = 0; h != NONE && look < OWN_BIN_LOOK; look++, h = a->nodes[h].bin.next)
-        if (a->nodes[h].size >= n)
-            return carve(a, h, a->nodes[h].offset, n, owner);
+    uint32_t h = tightest(a, a->bins[fl][sl], n);
+    if (h != NONE)
+        return carve(a, h, a->nodes[h].offset, n, owner);
     /* Any hole of a higher bin fits. */
     uint32_t map = sl + 1 < SL_COUNT ? a->sl_map[fl] & (~0u << (sl + 1)) : 0;
     if (map == 0) {
@@ -255,7 +269,7 @@ uint32_t base_extents_take(struct base_extents *a, uint64_t size, void *owner)
         fl = (uint32_t)__builtin_ctzll(above);
         map = a->sl_map[fl];
     }
-    h = a->bins[fl][__builtin_ctz(map)];
+    h = tightest(a, a->bins[fl][__builtin_ctz(map)], n);
     return carve(a, h, a->nodes[h].offset, n, owner);
 }
 

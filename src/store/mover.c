@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "engine/bulk.h"
 #include "platform/clock.h"
 #include "store/message.h"
 
@@ -26,10 +27,11 @@ struct move {
     uint8_t reported;
 };
 
-/* Memory registered for the call (and given back at its end). */
+/* Memory registered for the call, or found in a registration and held; given back at its end. */
 struct borrowed {
     void *pointer;
     uint64_t size;
+    struct registration *held; /* else NULL */
 };
 
 /* A piece that could not be registered as it lies goes through memory of ours. */
@@ -62,6 +64,7 @@ struct mover {
     uint32_t request_count, request_room;
     struct borrowed *borrowed;
     uint32_t borrowed_count, borrowed_room;
+    uint64_t held_start, held_end; /* of the last hold */
     struct bounce *bounces;
     uint32_t bounce_count, bounce_room;
     struct flight *flights;
@@ -123,12 +126,21 @@ static void perform_send(struct mover *mover, const struct store_action *action)
 static int borrow(struct mover *mover, void *pointer, uint64_t size, uint32_t move, void **local)
 {
     struct yolk_engine *engine = mover->context->engine;
+    uint64_t start = (uint64_t)(uintptr_t)pointer;
+    *local = pointer;
+    if (start >= mover->held_start && start < mover->held_end && size <= mover->held_end - start)
+        return YOLK_OK;
     if (!grow(&mover->borrowed, mover->borrowed_count, &mover->borrowed_room,
               sizeof(*mover->borrowed)) ||
         !grow(&mover->bounces, mover->bounce_count, &mover->bounce_room, sizeof(*mover->bounces)))
         return YOLK_ERR_NO_MEMORY;
+    struct registration *held =
+        engine_hold(engine, pointer, size, &mover->held_start, &mover->held_end);
+    if (held != NULL) {
+        mover->borrowed[mover->borrowed_count++] = (struct borrowed){pointer, size, held};
+        return YOLK_OK;
+    }
     int status = yolk_engine_register(engine, pointer, size);
-    *local = pointer;
     if (status == YOLK_ERR_OVERLAP) {
         /* Another call has a part of it registered: neither may see the other's registration end.
          */
@@ -146,7 +158,7 @@ static int borrow(struct mover *mover, void *pointer, uint64_t size, uint32_t mo
         *local = memory;
     }
     if (status == YOLK_OK)
-        mover->borrowed[mover->borrowed_count++] = (struct borrowed){*local, size};
+        mover->borrowed[mover->borrowed_count++] = (struct borrowed){*local, size, NULL};
     return status;
 }
 
@@ -283,18 +295,27 @@ static void submit(struct mover *mover)
 /* Takes what the engine has finished of one flight. */
 static void collect(struct mover *mover, struct flight *flight)
 {
+    enum { LOOKS = 64 };
     struct yolk_engine *engine = mover->context->engine;
-    for (uint32_t i = 0; i < flight->count; i++) {
-        struct yolk_task_status task;
-        if (flight->over[i])
-            continue;
-        int status = yolk_engine_batch_poll(engine, flight->batch, i, &task);
-        if (status == YOLK_OK && !task.terminal)
-            continue;
-        flight->over[i] = 1;
-        flight->pending--;
-        finish_request(mover, flight->moves[i], status == YOLK_OK ? (int)task.status : status,
-                       status == YOLK_OK ? task.transport : NULL);
+    struct yolk_task_status tasks[LOOKS];
+    uint32_t pending = 0;
+    int status = yolk_engine_batch_progress(engine, flight->batch, &pending);
+    if (status == YOLK_OK && pending == flight->pending)
+        return;
+    for (uint32_t from = 0; from < flight->count; from += LOOKS) {
+        uint32_t count = flight->count - from < LOOKS ? flight->count - from : LOOKS;
+        if (status == YOLK_OK)
+            status = engine_batch_look(engine, flight->batch, from, count, tasks);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t request = from + i;
+            if (flight->over[request] || (status == YOLK_OK && !tasks[i].terminal))
+                continue;
+            flight->over[request] = 1;
+            flight->pending--;
+            finish_request(mover, flight->moves[request],
+                           status == YOLK_OK ? (int)tasks[i].status : status,
+                           status == YOLK_OK ? tasks[i].transport : NULL);
+        }
     }
 }
 
@@ -425,6 +446,10 @@ static void give_back(struct mover *mover)
     struct yolk_engine *engine = mover->context->engine;
     for (uint32_t i = 0; i < mover->borrowed_count; i++) {
         struct borrowed *borrowed = &mover->borrowed[i];
+        if (borrowed->held != NULL) {
+            engine_give_back(borrowed->held);
+            continue;
+        }
         /* BUSY: a stuck request may still touch it; the engine keeps the range. */
         int status = yolk_engine_unregister(engine, borrowed->pointer, borrowed->size);
         for (uint32_t j = 0; j < mover->bounce_count && status != YOLK_OK; j++)
