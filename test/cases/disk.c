@@ -279,6 +279,8 @@ uint64_t occurrences(const char *path, const char *text)
 }
 
 /* ---- a disk of its own ---- */
+static char loop_folder[DISK_PATH_MAX]; /* "": none is mounted */
+
 int loop_disk_mount(const char *folder, uint64_t bytes)
 {
     char image[DISK_PATH_MAX + 16], at[DISK_PATH_MAX + 16], log[DISK_PATH_MAX + 16], text[512];
@@ -292,8 +294,10 @@ int loop_disk_mount(const char *folder, uint64_t bytes)
     assert_int_equal(mkdir(at, 0700), 0);
     const char *const format[] = {"mkfs.ext4", "-q", "-F", "-m", "0", image, NULL};
     const char *const mount[] = {"mount", "-o", "loop", image, at, NULL};
-    if (geteuid() == 0 && program_run(format, log) == 0 && program_run(mount, log) == 0)
+    if (geteuid() == 0 && program_run(format, log) == 0 && program_run(mount, log) == 0) {
+        snprintf(loop_folder, sizeof loop_folder, "%s", folder);
         return 1;
+    }
     if (geteuid() == 0)
         read_text(log, text, sizeof text);
     else
@@ -309,7 +313,16 @@ void loop_disk_unmount(const char *folder)
     snprintf(at, sizeof at, "%s/disk", folder);
     /* Its files are let go of a moment after the processes that had them open have ended. */
     const char *const argv[] = {"umount", "-l", at, NULL};
+    loop_folder[0] = 0;
     assert_int_equal(program_run(argv, "/dev/null"), 0);
+}
+
+int loop_disk_teardown(void **state)
+{
+    (void)state;
+    if (loop_folder[0] != 0)
+        loop_disk_unmount(loop_folder);
+    return 0;
 }
 
 /* ---- a cluster ---- */

@@ -66,6 +66,8 @@ uint64_t occurrences(const char *path, const char *text);
  * the reason to skip. */
 int loop_disk_mount(const char *folder, uint64_t bytes);
 void loop_disk_unmount(const char *folder);
+/* Of cmocka: after a failure there is one left. */
+int loop_disk_teardown(void **state);
 
 /* One master, one node with a disk, one client without any memory of its own. */
 struct disk_cluster {

@@ -379,9 +379,9 @@ int main(void)
         cmocka_unit_test(c95_writes_find_no_space_for_a_while),
         cmocka_unit_test(c95_syncs_fail_for_a_while),
         cmocka_unit_test(c95_reads_fail_for_a_while),
-        cmocka_unit_test(c79_the_limit_holds),
-        cmocka_unit_test(c80_several_nodes_and_others_on_one_disk),
-        cmocka_unit_test(c80_a_sparse_file_on_a_disk_that_others_fill),
+        cmocka_unit_test_teardown(c79_the_limit_holds, loop_disk_teardown),
+        cmocka_unit_test_teardown(c80_several_nodes_and_others_on_one_disk, loop_disk_teardown),
+        cmocka_unit_test_teardown(c80_a_sparse_file_on_a_disk_that_others_fill, loop_disk_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,8 @@ static void check_after_death(struct mill *m, const char *what)
     uint64_t bytes = cluster_figure(m->c.store, "disk_live_bytes") +
                      cluster_figure(m->c.store, "disk_lost_bytes");
     disk_cluster_restart_node(&m->c, what);
+    if (scratch_files_beside(m->c.folder, "yolk.slot0") > 0)
+        fail_msg("%s: another file was made", what);
     uint64_t now = cluster_figure(m->c.store, "disk_live_bytes"), found = read_all(m);
     if (now < bytes || found < bytes)
         fail_msg("%s: %" PRIu64 " bytes were on the disk, the master knows %" PRIu64
