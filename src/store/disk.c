@@ -16,7 +16,7 @@
 #include "store/disk_state.h"
 #include "store/segments.h"
 
-enum { LOCK_WAIT_MS = 500, LOCK_LOOK_US = 5000 };
+enum { LOCK_WAIT_MS = 2000, LOCK_LOOK_US = 5000 };
 #define DEPTH_BYTES (64ull << 20) /* of moves at a time */
 
 /* ---- who may read and write ---- */
@@ -249,9 +249,9 @@ static int all_locked(const struct file_system *fs, const char *path)
     return 1;
 }
 
-/* A process that was killed keeps its lock until the kernel has ended its I/O, some 20 ms. Its
- * successor would make another file, and what lies in the old one would be of no use until somebody
- * takes that: so it waits a moment first. */
+/* A process that was killed keeps its lock until the kernel has ended its I/O: some 20 ms, or as
+ * long as a busy disk takes for a sync. Its successor would make another file, and what lies in the
+ * old one would be of no use until somebody takes that: so it waits a moment first. */
 static void await_lock(const struct store_disk_options *options)
 {
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), LOCK_WAIT_MS);

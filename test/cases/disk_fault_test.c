@@ -47,7 +47,7 @@ static void c93_a_slow_disk_does_not_delay_heartbeats(void **state)
     (void)state;
     struct disk_cluster c;
     struct values values;
-    const struct cluster_options strict = {500, 30000, 1000, 0};
+    const struct cluster_options strict = {500, 30000, 2000, 0};
     scratch_make(c.folder);
     snprintf(c.log, sizeof c.log, "%s.log", c.folder);
     c.node = (struct cluster_node){"16MiB", "1GiB", c.folder, "write:0+=1MiB", c.log};
