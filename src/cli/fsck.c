@@ -2,10 +2,15 @@
 /* `yolk fsck FILE` */
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/units.h"
 #include "cli/common.h"
+#include "platform/clock.h"
 #include "storage/storage.h"
+
+#define LOCK_WAIT_MS 500u
+#define LOCK_LOOK_US 5000u
 
 static const struct cli_command command = {"fsck", "FILE",
                                            "Checks an extent file (PATH.slotN) of the SSD tier: "
@@ -44,6 +49,19 @@ static void print(const struct storage_fsck_report *report)
     printf("differences: %" PRIu64 "\n", report->differences);
 }
 
+/* The kernel keeps the lock of a process that was killed until its I/O has ended, some 20 ms. */
+static int look(const char *path, bool data, struct storage_fsck_report *report)
+{
+    struct file_system fs = file_system_real();
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), LOCK_WAIT_MS);
+    for (;;) {
+        int status = storage_fsck(&fs, path, data, say, NULL, report);
+        if (status != YOLK_ERR_BUSY || clock_real_now_ns() >= deadline_ns)
+            return status;
+        usleep(LOCK_LOOK_US);
+    }
+}
+
 static int check(const struct base_config *config)
 {
     if (config->positional_count != 1)
@@ -51,12 +69,13 @@ static int check(const struct base_config *config)
                    ? cli_usage_error(&command, "FILE is missing")
                    : cli_usage_error(&command, "\"%s\": one argument too many",
                                      config->positional[1]);
-    struct file_system fs = file_system_real();
+    const char *path = config->positional[0];
+    if (path[0] == '\0')
+        return cli_usage_error(&command, "FILE is empty: it must name an extent file");
     struct storage_fsck_report report;
-    int status = storage_fsck(&fs, config->positional[0], base_config_bool(config, SET_FSCK_DATA),
-                              say, NULL, &report);
+    int status = look(path, base_config_bool(config, SET_FSCK_DATA), &report);
     if (status != YOLK_OK)
-        return cli_failure(&command, status, "%s", config->positional[0]);
+        return cli_failure(&command, status, "%s", path);
     print(&report);
     return report.differences == 0 ? CLI_OK : CLI_FAILED;
 }

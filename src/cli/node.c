@@ -16,6 +16,7 @@
 #include "cli/ssd.h"
 #include "platform/net.h"
 #include "platform/process.h"
+#include "storage/storage.h"
 
 static const struct cli_command command = {
     "node", "",
@@ -119,14 +120,17 @@ int cli_node(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     process_raise_file_limit();
     uint64_t size = base_config_u64(&config, SET_SEGMENT_SIZE);
+    uint64_t ssd = base_config_u64(&config, SET_SSD);
     if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
         code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
                                          "reach; start one with yolk master");
-    else if (base_config_origin(&config, SET_SSD_PATH) == ORIGIN_ARGUMENT &&
-             base_config_u64(&config, SET_SSD) == 0)
+    else if (base_config_origin(&config, SET_SSD_PATH) == ORIGIN_ARGUMENT && ssd == 0)
         code = cli_usage_error(&command, "--ssd-path needs --ssd SIZE: how much of that disk the "
                                          "store may use");
-    else if (base_config_u64(&config, SET_SSD) > 0 &&
+    else if (ssd > 0 && ssd < STORAGE_UNIT)
+        code = cli_usage_error(&command, "--ssd %s: must be 0 or at least 4KiB",
+                               base_format_size(ssd, text, sizeof(text)));
+    else if (ssd > 0 &&
              cli_ssd_file(base_config_string(&config, SET_SSD_PATH), path, sizeof(path)) != YOLK_OK)
         code = cli_usage_error(&command, "%s", yolk_last_error());
     else if (size > memory)

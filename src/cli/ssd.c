@@ -46,11 +46,13 @@ int cli_ssd_file(const char *directory, char *out, size_t size)
     }
     if (directory[0] != '/')
         return base_fail(YOLK_ERR_CONFIG, 0,
-                         "--ssd-path %s: must be an absolute path, one that begins with /",
+                         "--ssd-path %.200s: must be an absolute path, one that begins with /",
                          directory);
     int length = snprintf(out, size, "%s/yolk", directory);
     if (length < 0 || (size_t)length >= size)
-        return base_fail(YOLK_ERR_CONFIG, 0, "--ssd-path: is longer than %zu bytes", size - 6);
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "--ssd-path %.200s...: has %zu bytes, and must have %zu at most",
+                         directory, strlen(directory), size - sizeof("/yolk"));
     return check_folder(directory, ours);
 }
 

@@ -87,8 +87,8 @@ YOLK_MUST_USE int file_unlink(const struct file_system *fs, const char *path);
 YOLK_MUST_USE int file_rename(const struct file_system *fs, const char *from, const char *to);
 /* Cuts the file off, or lets it grow by a hole. */
 YOLK_MUST_USE int file_resize(struct file *f, uint64_t size);
-/* Locks the file, open for writing, against every other open of it (those of this process too)
- * until it is closed; BUSY, at once, if another has it. */
+/* Locks the file against every other open of it (those of this process too) until it is closed;
+ * BUSY, at once, if another has it. Those that are open for reading only may have it together. */
 YOLK_MUST_USE int file_lock(struct file *f);
 /* For this file as if it were read and written around the page cache. 4096 where nobody says;
  * `offset` is at least the device's sector even if the file system names less. */

@@ -216,7 +216,9 @@ static int real_lock(struct file *file)
     struct real_file *f = (struct real_file *)file;
     /* Of the open file, not of the process: it also holds against other opens of this process, and
      * closing another descriptor of the file does not drop it. */
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int mode = fcntl(f->fd, F_GETFL);
+    bool reads_only = mode >= 0 && (mode & O_ACCMODE) == O_RDONLY;
+    struct flock whole = {.l_type = reads_only ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(f->fd, F_OFD_SETLK, &whole) == 0)
         return YOLK_OK;
     if (errno == EAGAIN || errno == EACCES)
@@ -352,17 +354,35 @@ static int open_flags(unsigned flags)
     return how;
 }
 
+/* Without waiting, as the open of a pipe would, for somebody at its other end; but only the open:
+ * an operation that says AGAIN instead of waiting for the disk is of no use. */
+static int open_at_once(struct real_file *f, unsigned flags, int *mode)
+{
+    struct stat info;
+    f->fd = open(f->path, open_flags(flags) | O_NONBLOCK, 0600);
+    if (f->fd < 0)
+        return base_fail(file_status(errno), errno, "open %s", f->path);
+    if (fstat(f->fd, &info) != 0)
+        return base_fail(file_status(errno), errno, "look at %s", f->path);
+    if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode))
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "%s is neither a regular file nor a block device",
+                         f->path);
+    *mode = fcntl(f->fd, F_GETFL);
+    if (*mode >= 0)
+        *mode &= ~O_NONBLOCK;
+    return *mode >= 0 && fcntl(f->fd, F_SETFL, *mode) == 0
+               ? YOLK_OK
+               : base_fail(file_status(errno), errno, "the flags of %s", f->path);
+}
+
 /* Opens it as it is meant, then asks for direct I/O: a refusal of that is none of the file, and
  * some file systems refuse only after they created it. */
 static int open_descriptor(struct real_file *f, unsigned flags)
 {
-    f->fd = open(f->path, open_flags(flags), 0600);
-    if (f->fd < 0)
-        return base_fail(file_status(errno), errno, "open %s", f->path);
-    if (!(flags & FILE_DIRECT))
-        return YOLK_OK;
-    int now = fcntl(f->fd, F_GETFL);
-    if (now >= 0 && fcntl(f->fd, F_SETFL, now | O_DIRECT) == 0)
+    int mode = 0, status = open_at_once(f, flags, &mode);
+    if (status != YOLK_OK || !(flags & FILE_DIRECT))
+        return status;
+    if (fcntl(f->fd, F_SETFL, mode | O_DIRECT) == 0)
         atomic_store(&f->direct, true);
     else
         real_direct_refuse(&f->base, errno);

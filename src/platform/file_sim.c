@@ -29,6 +29,7 @@ struct node {
     char *path; /* NULL once unlinked */
     unsigned handles;
     struct file *locked_by;
+    unsigned sharers;       /* of a lock for reading */
     struct content now;     /* what a reader sees */
     struct content durable; /* what surely survives */
     struct pending *pending;
@@ -41,6 +42,7 @@ struct sim_file {
     struct file_sim *sim;
     struct node *node;
     unsigned flags;
+    bool shares;   /* one of the node's sharers */
     uint64_t life; /* of the simulated machine when it was opened */
 };
 
@@ -256,6 +258,8 @@ static void sim_close(struct file *file)
     struct sim_file *f = (struct sim_file *)file;
     if (f->node->locked_by == file)
         f->node->locked_by = NULL;
+    if (f->shares && f->life == f->sim->life)
+        f->node->sharers--;
     f->node->handles--;
     sweep(f->sim);
     free(f);
@@ -317,12 +321,17 @@ static int sim_resize(struct file *file, uint64_t size)
 static int sim_lock(struct file *file)
 {
     struct sim_file *f = (struct sim_file *)file;
-    int status = check(f, FILE_WRITE);
+    int status = check(f, 0);
     if (status != YOLK_OK)
         return status;
-    if (f->node->locked_by && f->node->locked_by != file)
+    bool writes = f->flags & FILE_WRITE;
+    if ((f->node->locked_by && f->node->locked_by != file) || (writes && f->node->sharers > 0))
         return base_fail(YOLK_ERR_BUSY, 0, "the simulated file is in use");
-    f->node->locked_by = file;
+    if (writes)
+        f->node->locked_by = file;
+    else if (!f->shares)
+        f->node->sharers++;
+    f->shares = !writes;
     return YOLK_OK;
 }
 
@@ -415,7 +424,8 @@ static int sim_open(void *self, const char *path, unsigned flags, struct file **
         n->durable.size = 0;
     }
     n->handles++;
-    *f = (struct sim_file){{&sim_ops}, sim, n, flags, sim->life};
+    *f = (struct sim_file){
+        .base = {&sim_ops}, .sim = sim, .node = n, .flags = flags, .life = sim->life};
     *out = &f->base;
     return YOLK_OK;
 }
@@ -467,6 +477,7 @@ int file_sim_crash(struct file_sim *sim)
     sim->life++;
     for (struct node *n = sim->nodes; n; n = n->next) {
         n->locked_by = NULL; /* the processes are dead */
+        n->sharers = 0;
         int one = crash_node(sim, n);
         if (one != YOLK_OK)
             status = one;

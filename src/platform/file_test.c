@@ -10,9 +10,11 @@
 
 #include <cmocka.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "platform/file.h"
+#include "yolk/status.h"
 
 /* What both systems promise. */
 static void contract(const struct file_system *fs, const char *path)
@@ -75,7 +77,20 @@ static void locks_and_places(const struct file_system *fs, const char *path, con
     assert_int_equal(file_lock(f), YOLK_OK);
     assert_int_equal(file_lock(g), YOLK_ERR_BUSY);
     file_close(f);
+    struct file *reader, *other_reader; /* share it, and wait for no writer */
+    assert_int_equal(file_open(fs, path, FILE_READ, &reader), YOLK_OK);
+    assert_int_equal(file_open(fs, path, FILE_READ, &other_reader), YOLK_OK);
+    assert_int_equal(file_lock(reader), YOLK_OK);
+    assert_int_equal(file_lock(other_reader), YOLK_OK);
+    assert_int_equal(file_lock(other_reader), YOLK_OK);
+    assert_int_equal(file_lock(g), YOLK_ERR_BUSY);
+    file_close(reader);
+    assert_int_equal(file_lock(g), YOLK_ERR_BUSY);
+    file_close(other_reader);
     assert_int_equal(file_lock(g), YOLK_OK);
+    assert_int_equal(file_open(fs, path, FILE_READ, &reader), YOLK_OK);
+    assert_int_equal(file_lock(reader), YOLK_ERR_BUSY);
+    file_close(reader);
     assert_int_equal(file_alignment(g, &alignment), YOLK_OK);
     assert_true(alignment.memory > 0 && (alignment.memory & (alignment.memory - 1)) == 0);
     assert_true(alignment.offset >= 512 && (alignment.offset & (alignment.offset - 1)) == 0);
@@ -94,6 +109,26 @@ static void locks_and_places(const struct file_system *fs, const char *path, con
     assert_int_equal(file_completed(g, FILE_OPERATION_READ, 5, -5), -5);
     file_close(g);
     assert_int_equal(file_unlink(fs, other), YOLK_OK);
+}
+
+/* What is no file is refused, and a pipe that nobody writes to is not waited for. */
+static void only_files(void **state)
+{
+    (void)state;
+    struct file_system fs = file_system_real();
+    char folder[] = "/tmp/yolk-file-XXXXXX", lone[64];
+    struct file *f;
+    assert_non_null(mkdtemp(folder));
+    snprintf(lone, sizeof(lone), "%s/pipe", folder);
+    assert_int_equal(mkfifo(lone, 0600), 0);
+    const char *const others[] = {folder, lone, "/dev/zero"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(file_open(&fs, others[i], FILE_READ, &f), YOLK_ERR_UNSUPPORTED);
+        assert_non_null(strstr(yolk_last_error(), others[i]));
+        assert_null(f);
+    }
+    assert_int_equal(unlink(lone), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* Direct I/O that cannot be is told once, and all goes on. */
@@ -278,9 +313,13 @@ static void injected_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_files),          cmocka_unit_test(simulated_files),
-        cmocka_unit_test(direct_refused_once), cmocka_unit_test(crashes_lose_tear_and_repeat),
-        cmocka_unit_test(crashes_reorder),     cmocka_unit_test(injected_faults),
+        cmocka_unit_test(real_files),
+        cmocka_unit_test(simulated_files),
+        cmocka_unit_test(only_files),
+        cmocka_unit_test(direct_refused_once),
+        cmocka_unit_test(crashes_lose_tear_and_repeat),
+        cmocka_unit_test(crashes_reorder),
+        cmocka_unit_test(injected_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

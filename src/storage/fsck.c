@@ -71,8 +71,7 @@ int storage_fsck(const struct file_system *fs, const char *path, bool data,
     struct fsck f = {report, say, self};
     struct recovery r = {.map = &map, .say = count_and_say, .self = &f};
     snprintf(report->info.path, sizeof report->info.path, "%s", path);
-    /* Open for writing for the lock's sake only. */
-    int status = file_open(fs, path, FILE_READ | FILE_WRITE | FILE_DIRECT, &r.file);
+    int status = file_open(fs, path, FILE_READ | FILE_DIRECT, &r.file);
     if (status != YOLK_OK)
         return status;
     status = file_lock(r.file);

@@ -85,9 +85,25 @@ def _(c):
             check_equal(file.read(), content, "a foreign file is left alone")
     code, text = fsck(c, os.path.join(c.dir, "none"))
     check_equal(code, 1, text)
-    code, text = fsck(c)
-    check_equal(code, 2, text)
-    check_in("FILE is missing", text)
+    code, text = fsck(c, c.dir)
+    check_equal(code, 1, text)
+    check_in("neither a regular file nor a block device", text)
+    for args, what in (((), "FILE is missing"), (("",), "FILE is empty")):
+        code, text = fsck(c, *args)
+        check_equal(code, 2, text)
+        check_in(what, text)
+
+
+@test("fsck.may-only-read")
+def _(c):
+    """A file that may only be read can be checked, and more than one at a time may do so."""
+    path = made(c)
+    os.chmod(path, 0o400)
+    with open(path, "rb") as file:
+        fcntl.fcntl(file, OPEN_FILE_LOCK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+        code, text = fsck(c, "--data", path)
+        check_equal(code, 0, text)
+        check_in("values:", text)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ def _(c):
     folder = os.path.join(c.dir, "ssd")
     refused(c, "node", "--ssd", "64MiB", "--ssd-path", "relative/ssd", says=["--ssd-path", "absolute"])
     refused(c, "node", "--ssd", "64MiB", "--ssd-path", folder + "/a/b", says=["--ssd-path", "above it does not exist"])
+    refused(c, "node", "--ssd", "64MiB", "--ssd-path", "/" + "a" * 5000, says=["--ssd-path", "5001 bytes", "at most"])
+    refused(c, "node", "--ssd", "4095", "--ssd-path", folder, says=["--ssd 4095", "at least 4KiB"])
+    check(not os.path.exists(folder), "nothing is made for a refused size")
     refused(c, "node", "--ssd-path", folder, says=["--ssd-path", "--ssd SIZE"])
     refused(c, "node", "--ssd", "lots", "--ssd-path", folder, says=["ssd", "lots"])
     with open(folder, "w", encoding="utf-8") as file:
