@@ -228,7 +228,7 @@ static void c83_killed_at_each_sync(void **state)
 static void c83_killed_at_each_read(void **state)
 {
     (void)state;
-    killed_at_steps("read", "kill", 0, rounds(13, 1), rounds(4, 100));
+    killed_at_steps("read", "kill", 0, rounds(13, 1), rounds(4, 40));
 }
 
 /* Opening, reserving blocks and the first writes of a file that is not there yet. */

@@ -63,7 +63,7 @@ static void c21_slow_copies_do_not_expire(void **state)
     struct values values;
     disk_cluster_start(&c, "24MiB", "1GiB", "write:0+=2MiB");
     values_make(&values, "slow", rounds(28, 144), 1 << 20);
-    assert_int_equal(values_put_parallel(c.store, &values, 4), 0);
+    assert_int_equal(values_put(c.store, &values, 0, values.count), 0);
     disk_wait_quiet(c.store); /* no task, no reference is left */
     assert_int_equal(cluster_figure(c.store, "offloads_failed"), 0);
     assert_int_equal(cluster_figure(c.store, "offload_skipped"), 0);
