@@ -20,12 +20,16 @@ void master_facts_dirty(struct master_segment *segment)
 
 void master_facts_flush(struct master_core *core)
 {
-    struct base_list *node;
+    struct base_list *node, again;
+    base_list_init(&again);
     while ((node = base_list_pop_front(&core->dirty)) != NULL) {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, dirty_link);
-        master_facts_push(core, segment);
+        if (!master_facts_push(core, segment))
+            base_list_push_back(&again, node);
         master_tier_push(core, segment);
     }
+    while ((node = base_list_pop_front(&again)) != NULL)
+        base_list_push_back(&core->dirty, node);
 }
 
 void master_fact_placed(struct master_extent *extent)
@@ -101,9 +105,10 @@ static struct wire_view fact_key(void *arg, uint32_t i)
     return ((const struct wire_view *)arg)[i];
 }
 
-/* Fills recs (list[0]) and the keys; moves the records on to "sent". */
+/* Fills recs (list[0]) and the keys; moves the records on to "sent", but for the first *sessions,
+ * which are facts of sessions. */
 static uint32_t collect(struct master_core *core, struct master_segment *segment,
-                        struct wire_view *keys)
+                        struct wire_view *keys, uint32_t *sessions)
 {
     struct base_buf *recs = &core->list[0];
     base_buf_clear(recs);
@@ -116,11 +121,7 @@ static uint32_t collect(struct master_core *core, struct master_segment *segment
         keys[count++] = (struct wire_view){0};
         taken++;
     }
-    if (taken > 0) {
-        segment->session_fact_count -= taken;
-        memmove(segment->session_facts, segment->session_facts + taken,
-                segment->session_fact_count * sizeof *segment->session_facts);
-    }
+    *sessions = taken;
     size_t bytes = 0;
     while (count < max && bytes < MAX_KEYS_BYTES / 8) {
         struct base_list *node = base_list_first(&segment->queue);
@@ -175,7 +176,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     base_buf_clear(&core->list[1]);
     base_buf_clear(&core->out);
     bool tells_opens = opens_untold(segment);
-    uint32_t count = collect(core, segment, keys);
+    uint32_t sessions, count = collect(core, segment, keys, &sessions);
     struct wire_facts msg = {.segment = segment->id, .seq = segment->seq + 1};
     bool ok = wire_keys_build_by(&core->list[1], count, fact_key, keys) == YOLK_OK;
     free(keys);
@@ -185,8 +186,12 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     struct master_batch *batch = ok ? base_malloc(sizeof *batch + core->out.size) : NULL;
     if (batch == NULL) {
         take_back(segment);
-        segment->sessions_untold |= tells_opens;
         return false;
+    }
+    if (sessions > 0) {
+        segment->session_fact_count -= sessions;
+        memmove(segment->session_facts, segment->session_facts + sessions,
+                segment->session_fact_count * sizeof *segment->session_facts);
     }
     segment->seq++;
     if (tells_opens)
@@ -203,7 +208,7 @@ static bool push_one(struct master_core *core, struct master_segment *segment)
     return true;
 }
 
-void master_facts_push(struct master_core *core, struct master_segment *segment)
+bool master_facts_push(struct master_core *core, struct master_segment *segment)
 {
     if (segment->sessions_untold)
         master_facts_sessions(core, segment);
@@ -211,7 +216,8 @@ void master_facts_push(struct master_core *core, struct master_segment *segment)
            segment->batch_count < core->config.fact_window &&
            (segment->session_fact_count > 0 || !base_list_empty(&segment->queue)))
         if (!push_one(core, segment))
-            return;
+            return false;
+    return !segment->sessions_untold;
 }
 
 static void drop_batches(struct master_segment *segment, uint64_t up_to)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions that end, fences, segments that are lost and come back, and a new master. */
+#include "base/alloc.h"
 #include "master/test_kit.h"
 
 static struct kit kit;
@@ -291,6 +292,36 @@ static void values_go_where_an_owner_is(void **state)
     assert_int_equal(kit_keys_call(&kit, 2, other, 0, WIRE_EXIST, "c"), YOLK_ERR_NOT_FOUND);
 }
 
+static unsigned refuse_in;
+
+static bool refuse_one(void *self)
+{
+    (void)self;
+    return refuse_in > 0 && --refuse_in == 0;
+}
+
+/* Whichever allocation fails while a session opens: the owner hears of it all the same, and until
+ * it does nothing is placed. */
+static void an_owner_is_told_when_there_is_memory_again(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 16; n++) {
+        struct wire_session_open msg = {.generation = 1, .client_id = {(uint8_t)(100 + n)}};
+        struct base_buf body = kit_encode(WIRE_SESSION_OPEN, &msg);
+        struct wire_header header = {WIRE_SESSION_OPEN, (uint32_t)body.size, 1000 + n};
+        struct master_sink sink = {.self = &kit, .send = kit_on_send};
+        refuse_in = n;
+        base_alloc_set_hook(refuse_one, NULL);
+        (void)master_core_input(kit.core, kit.now, 10 + n, &header, body.data, &sink);
+        base_alloc_set_hook(NULL, NULL);
+        base_buf_free(&body);
+        kit_tick(&kit, 100);
+        kit_ack(&kit);
+        char key[] = {'m', (char)('a' + n), 0};
+        assert_int_equal(kit_put(&kit, 2, other, ++kit.op, key, 64, NULL).status, YOLK_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +335,7 @@ int main(void)
         KIT_TEST(facts_are_repeated_until_answered),
         KIT_TEST(readers_are_not_sent_to_an_owner_who_is_not_there),
         KIT_TEST(values_go_where_an_owner_is),
+        KIT_TEST(an_owner_is_told_when_there_is_memory_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,7 +350,8 @@ void master_facts_flush(struct master_core *core);
 /* To all owners, of one session; and to one owner, of all that live. */
 void master_fact_session(struct master_core *core, uint64_t session, uint8_t kind);
 void master_facts_sessions(struct master_core *core, struct master_segment *segment);
-void master_facts_push(struct master_core *core, struct master_segment *segment);
+/* False: memory ran out before all was said; to be called again. */
+bool master_facts_push(struct master_core *core, struct master_segment *segment);
 void master_facts_restart(struct master_segment *segment); /* a new mount: all anew */
 /* None of them is to be told any more; only after master_facts_restart. */
 void master_facts_void(struct master_core *core, struct master_segment *segment);
