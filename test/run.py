@@ -5,7 +5,8 @@
 Each cmocka test of the executables that ctest knows counts once, and passes only if it passes in the release
 build and in the one with ASan and UBSan. (An executable that fills its table of tests by other means counts as
 one.) Each test of a file test/e2e/*.py that uses harness.py counts once; other files there are helpers. The
-simulator's seeds and mutations run when it is there. A test finds the build in YOLK_BUILD, the sanitized one in
+simulator's seeds and mutations run when it is there. Each fuzzer runs for YOLK_FUZZ_SECONDS (5; 0: not at all), from
+its kept inputs in test/fuzz/corpus. A test finds the build in YOLK_BUILD, the sanitized one in
 YOLK_ASAN_BUILD, traces in YOLK_TRACE_DIR. Exit status 77 with a line "SKIP: reason" is a skip. The last line is
 "N passed, N failed, N skipped".
 """
@@ -14,13 +15,17 @@ import concurrent.futures
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 E2E = os.path.join(ROOT, "test", "e2e")
+CORPUS = os.path.join(ROOT, "test", "fuzz", "corpus")
+FUZZ_SECONDS = 5
 SIM_SEEDS = ("1..100", "101..200")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
@@ -82,9 +87,9 @@ class Results:
         return 1 if self.count[FAIL] or not self.count[PASS] else 0
 
 
-def build(directory, options):
+def build(directory, options, targets=()):
     print("building %s" % directory, file=sys.stderr, flush=True)
-    for command in (["cmake", "-S", ROOT, "-B", directory, "-G", "Ninja"] + options, ["ninja", "-C", directory]):
+    for command in (["cmake", "-S", ROOT, "-B", directory, "-G", "Ninja"] + options, ["ninja", "-C", directory, *targets]):
         code, output = run(command, 1200)
         if code != 0:
             print("\n".join(output.splitlines()[-TAIL_LINES:]))
@@ -228,6 +233,27 @@ def sim_tests(directory, env):
     return tests
 
 
+def fuzzers():
+    """The names of all, from their sources."""
+    return sorted(file[:-len("_fuzz.c")] for top in ("src", "test") for _, _, files in os.walk(os.path.join(ROOT, top))
+                  for file in files if file.endswith("_fuzz.c"))
+
+
+def fuzz_test(name, directory, seconds, env):
+    def action():
+        executable = os.path.join(directory, "fuzzers", name + "_fuzz")
+        if not os.path.exists(executable):
+            return SKIP, "not built: it needs clang, and no --no-asan"
+        with tempfile.TemporaryDirectory() as found:
+            # A finding is printed as base64, so it is not lost with its folder. What the program itself says is not of use.
+            code, output = run([executable, "-max_total_time=%d" % seconds, "-len_control=0", "-max_len=4096",
+                                "-timeout=20", "-rss_limit_mb=2048", "-close_fd_mask=3", "-print_final_stats=1",
+                                "-artifact_prefix=%s/" % found, found, os.path.join(CORPUS, name)],
+                               seconds + 120, env)
+        return (PASS, "") if code == 0 else (FAIL, "%s\nexit status %s" % (output, code))
+    return Test("fuzz.%s" % name, action)
+
+
 def all_tests(release, asan):
     env = dict(os.environ, YOLK_BUILD=release, YOLK_BIN=os.path.join(release, "yolk"), PYTHONDONTWRITEBYTECODE="1",
                ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:handle_abort=1", UBSAN_OPTIONS="print_stacktrace=1")
@@ -237,6 +263,9 @@ def all_tests(release, asan):
     tests = []
     for target in sorted(commands[0]):
         tests += unit_tests(target, [each[target] for each in commands if target in each], env)
+    seconds = int(os.environ.get("YOLK_FUZZ_SECONDS", FUZZ_SECONDS))
+    if seconds > 0:
+        tests += [fuzz_test(name, release + "-fuzz", seconds, env) for name in fuzzers()]
     return tests + sim_tests(release, env) + e2e_tests(env)
 
 
@@ -259,6 +288,9 @@ def main():
         build(release, ["-DYOLK_TESTS=ON"])
         if asan:
             build(asan, ["-DYOLK_TESTS=ON", "-DYOLK_SANITIZE=address"])
+            if shutil.which("clang") and os.environ.get("YOLK_FUZZ_SECONDS") != "0":
+                build(release + "-fuzz", ["-DCMAKE_C_COMPILER=clang", "-DYOLK_TESTS=OFF", "-DYOLK_FUZZ=ON",
+                                          "-DYOLK_SANITIZE=address"], ["fuzzers"])
     if arguments.build_only:
         return 0
     tests = [test for test in all_tests(release, None if arguments.list else asan)
