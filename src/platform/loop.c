@@ -27,9 +27,10 @@
 #define ACCEPT_PAUSE_NS (100 * CLOCK_NS_PER_MS)
 #define PRIORITY_URGENT 0
 #define PRIORITY_NORMAL 1
-#define PRIORITY_SERVE  2
-#define PRIORITY_COUNT  3
+#define PRIORITY_COUNT  2
 #define SIGNALS_MAX     8
+/* What is there now, once: a stream that has not been served yet is readable again at once. */
+#define LOOK (EVLOOP_NONBLOCK | EVLOOP_ONCE)
 
 enum queue { QUEUE_URGENT, QUEUE_NORMAL, QUEUE_COUNT };
 
@@ -83,7 +84,6 @@ struct loop {
     uint64_t activity; /* counts events, so that a spinning loop sees that nothing came */
     int wake_fd;
     struct event *wake;
-    struct event *serve;
     struct ready_queue ready[QUEUE_COUNT];
     struct loop_stream *dirty;
     struct loop_stream *streams;
@@ -189,7 +189,6 @@ static void push_ready(struct loop_stream *stream)
     else
         queue->first = stream;
     queue->last = stream;
-    event_active(stream->loop->serve, EV_TIMEOUT, 1);
 }
 
 static void kill_stream(struct loop_stream *stream, enum yolk_status reason)
@@ -236,6 +235,8 @@ static void readable(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct loop_stream *stream = arg;
     size_t total = 0;
+    if (stream->ready)
+        return; /* it is served in this turn yet; what has come meanwhile is told again */
     stream->loop->activity++;
     while (total < READ_TURN_MAX) {
         if (stream->in.size >= stream->options.input_max)
@@ -275,10 +276,8 @@ static void readable(evutil_socket_t fd, short what, void *arg)
         kill_stream(stream, YOLK_ERR_LIMIT);
         return;
     }
-    if (total > 0) {
-        event_del(stream->read);
+    if (total > 0)
         push_ready(stream);
-    }
 }
 
 static void flush_stream(struct loop_stream *stream)
@@ -451,8 +450,10 @@ static void serve_stream(struct loop_stream *stream)
 {
     if (stream->dead || stream->closing)
         return;
-    if (unsent(stream) > OUTPUT_PAUSE)
+    if (unsent(stream) > OUTPUT_PAUSE) {
+        event_del(stream->read);
         return; /* writable() puts it back */
+    }
     size_t consumed = 0;
     enum loop_input answer = stream->options.callbacks.input(
         stream->options.self, stream, stream->in.data, stream->in.size, &consumed);
@@ -481,15 +482,9 @@ static void serve_queue(struct ready_queue *queue)
     }
 }
 
-static void serve(evutil_socket_t fd, short what, void *arg)
+static bool anything_ready(const struct loop *loop)
 {
-    (void)fd, (void)what;
-    struct loop *loop = arg;
-    loop->activity++;
-    serve_queue(&loop->ready[QUEUE_URGENT]);
-    serve_queue(&loop->ready[QUEUE_NORMAL]);
-    /* Ends the turn, so that answers leave before what is still queued is served. */
-    event_base_loopbreak(loop->base);
+    return loop->ready[QUEUE_URGENT].first || loop->ready[QUEUE_NORMAL].first;
 }
 
 static void flush_dirty(struct loop *loop)
@@ -686,7 +681,7 @@ enum yolk_status loop_create(const struct loop_options *options, struct loop **o
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct event_config *config = event_config_new();
     if (config) {
-        /* Sub-millisecond timers without a system call each. */
+        /* Sub-millisecond timers. */
         event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
         event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
         loop->base = event_base_new_with_config(config);
@@ -695,15 +690,13 @@ enum yolk_status loop_create(const struct loop_options *options, struct loop **o
     if (loop->wake_fd >= 0 && loop->base &&
         event_base_priority_init(loop->base, PRIORITY_COUNT) == 0) {
         loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, woken, loop);
-        loop->serve = event_new(loop->base, -1, 0, serve, loop);
     }
-    if (!loop->wake || !loop->serve) {
+    if (!loop->wake) {
         int error = errno;
         loop_destroy(loop);
         return base_fail(YOLK_ERR_SYSTEM, error, "no event loop");
     }
     event_priority_set(loop->wake, PRIORITY_URGENT);
-    event_priority_set(loop->serve, PRIORITY_SERVE);
     event_add(loop->wake, NULL);
     *out = loop;
     return YOLK_OK;
@@ -717,28 +710,35 @@ void loop_destroy(struct loop *loop)
         event_free(loop->signals[i].event);
     if (loop->wake)
         event_free(loop->wake);
-    if (loop->serve)
-        event_free(loop->serve);
     if (loop->base)
         event_base_free(loop->base);
     net_close(loop->wake_fd);
     free(loop);
 }
 
-enum yolk_status loop_turn(struct loop *loop)
+static int wait_for_events(struct loop *loop)
 {
     int answer = 0;
     uint64_t before = loop->activity;
     if (loop->spin_ns > 0) {
         uint64_t until = clock_after(clock_real_now_ns(), loop->spin_ns);
         do
-            answer = event_base_loop(loop->base, EVLOOP_NONBLOCK);
+            answer = event_base_loop(loop->base, LOOK);
         while (answer >= 0 && loop->activity == before && clock_real_now_ns() < until);
     }
     if (answer >= 0 && loop->activity == before)
         answer = event_base_loop(loop->base, EVLOOP_ONCE);
+    return answer;
+}
+
+enum yolk_status loop_turn(struct loop *loop)
+{
+    int answer = anything_ready(loop) ? event_base_loop(loop->base, LOOK) : wait_for_events(loop);
     if (answer < 0)
         return base_fail(YOLK_ERR_SYSTEM, errno, "waiting for events");
+    /* One piece each; then the answers leave before what is still queued is served. */
+    serve_queue(&loop->ready[QUEUE_URGENT]);
+    serve_queue(&loop->ready[QUEUE_NORMAL]);
     end_of_turn(loop);
     return YOLK_OK;
 }
