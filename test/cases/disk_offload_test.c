@@ -88,8 +88,8 @@ static void c82_one_file_however_many_keys(void **state)
     (void)state;
     struct disk_cluster c;
     struct values values;
-    disk_cluster_start(&c, "4MiB", "256MiB", NULL);
-    values_make(&values, "many", rounds(4000, 200000), 1024);
+    disk_cluster_start(&c, "4MiB", "1GiB", NULL);
+    values_make(&values, "many", rounds(4000, 100000), 1024);
     assert_int_equal(values_put_parallel(c.store, &values, 4), 0);
     disk_wait_quiet(c.store);
     assert_int_equal(scratch_files_beside(c.folder, "yolk.slot0"), 0);
