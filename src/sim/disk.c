@@ -13,7 +13,7 @@
 #include "master/state.h"
 #include "sim/cluster.h"
 
-enum { SYNC_MAX_MS = 80, RETRY_MS = 10, RETRY_MAX_MS = 80, TURNS_MAX = 2000 };
+enum { SYNC_MAX_MS = 150, RETRY_MS = 10, RETRY_MAX_MS = 80, TURNS_MAX = 2000 };
 
 static struct sim_disk *disk_of(struct sim *sim, int node)
 {

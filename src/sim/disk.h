@@ -127,7 +127,7 @@ enum yolk_status sim_disk_read(struct sim *sim, int node, uint64_t offset, uint8
                                uint64_t size);
 enum yolk_status sim_disk_lease(struct sim *sim, int node, uint64_t offset, uint64_t size,
                                 uint64_t key_hash);
-/* One committed value of the node loses a bit. */
+/* Some committed values of the node each lose a bit. */
 void sim_disk_rot(struct sim *sim, int node);
 
 /* kept.c */

@@ -286,20 +286,14 @@ void sim_disk_cut_off(struct sim *sim, int node)
     }
 }
 
-void sim_disk_rot(struct sim *sim, int node)
+static void rot_unit(struct sim *sim, int node, uint64_t unit)
 {
     struct sim_disk *disk = disk_of(sim, node);
-    if (!sim->peers[node].alive || !disk->present)
-        return;
-    uint64_t unit = sim_world_below(&sim->world, disk->extents);
     struct sim_kept *kept = &disk->kept[unit];
-    sim_kept_look(disk);
-    if (kept->state < SIM_KEPT_COMMITTED)
-        return;
+    struct file *file = storage_file(disk->storage);
     uint64_t at = place_of(disk, unit * SIM_EXTENT_UNIT) + sim_world_below(&sim->world, kept->size);
     uint8_t byte = 0;
     size_t got = 0;
-    struct file *file = storage_file(disk->storage);
     int status = file_pread(file, &byte, 1, at, &got);
     byte ^= (uint8_t)(1u << sim_world_below(&sim->world, 8));
     if (status == YOLK_OK)
@@ -308,4 +302,16 @@ void sim_disk_rot(struct sim *sim, int node)
         sim_world_fail(&sim->world, "a simulated file could not be harmed");
     kept->rotten = 1;
     sim_world_mark(&sim->world, SIM_MARK_BIT_ROT);
+}
+
+void sim_disk_rot(struct sim *sim, int node)
+{
+    struct sim_disk *disk = disk_of(sim, node);
+    if (!sim->peers[node].alive || !disk->present)
+        return;
+    sim_kept_look(disk);
+    for (uint64_t unit = 0; unit < disk->extents; unit++) {
+        if (disk->kept[unit].state >= SIM_KEPT_COMMITTED && sim_world_below(&sim->world, 2) == 0)
+            rot_unit(sim, node, unit);
+    }
 }

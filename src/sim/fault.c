@@ -31,7 +31,8 @@ void sim_fault_end_peer(struct sim *sim, int peer)
     if (sim->peers[peer].leaving) {
         end = SIM_CLOSED;
     } else if (sim->peers[peer].disk.present) {
-        end = (enum sim_end)sim_world_below(&sim->world, 3);
+        static const enum sim_end ends[] = {SIM_KILLED, SIM_POWER_LOST, SIM_POWER_LOST, SIM_CLOSED};
+        end = ends[sim_world_below(&sim->world, 4)];
         sim_world_mark(&sim->world, end == SIM_KILLED       ? SIM_MARK_FILE_KEPT
                                     : end == SIM_POWER_LOST ? SIM_MARK_POWER_LOST
                                                             : SIM_MARK_FILE_CLOSED);
@@ -93,7 +94,7 @@ static void trouble_disk(struct sim *sim, int node)
     enum sim_disk_fault fault = (enum sim_disk_fault)sim_world_below(&sim->world, SIM_DISK_FAULTS);
     if (fault == SIM_DISK_SLOW && sim->peers[node].disk.present)
         sim_world_mark(&sim->world, SIM_MARK_DISK_SLOW);
-    sim->peers[node].disk.until_ns[fault] = some_time(sim, 500);
+    sim->peers[node].disk.until_ns[fault] = some_time(sim, 800);
 }
 
 /* An end is worth most with the disk at work. */
@@ -141,21 +142,8 @@ void sim_fault_draw(struct sim *sim)
         sim->faults_drawn |= (unsigned)(sim_world_below(&sim->world, 4) > 0) << i;
 }
 
-void sim_fault_next(struct sim *sim, int soon)
+static void draw(struct sim *sim)
 {
-    if (soon >= SOON_LEFT && sim->peers[soon - SOON_LEFT].leaving)
-        sim_fault_end_peer(sim, soon - SOON_LEFT);
-    if (!sim->faults_on || soon >= SOON_LEFT)
-        return;
-    if (soon > 0) {
-        if (soon >= SOON_AT_DISK)
-            stop_client_soon(sim, soon - SOON_AT_DISK, 1);
-        else if (soon >= SOON_END)
-            end_node_soon(sim, soon - SOON_END);
-        else
-            stop_client_soon(sim, soon - SOON_STOP, 0);
-        return;
-    }
     int node = (int)sim_world_below(&sim->world, SIM_NODES);
     int client = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     int peer = (int)sim_world_below(&sim->world, SIM_PEERS);
@@ -209,9 +197,27 @@ void sim_fault_next(struct sim *sim, int soon)
         stop_client_soon(sim, client, 1);
         break;
     }
-    sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, sim->fault_gap_ms),
-                                                   .kind = SIM_FAULT,
-                                                   .actor = SIM_PEERS});
+}
+
+void sim_fault_next(struct sim *sim, int soon)
+{
+    if (soon >= SOON_LEFT) {
+        if (sim->peers[soon - SOON_LEFT].leaving)
+            sim_fault_end_peer(sim, soon - SOON_LEFT);
+    } else if (!sim->faults_on) {
+        return;
+    } else if (soon >= SOON_AT_DISK) {
+        stop_client_soon(sim, soon - SOON_AT_DISK, 1);
+    } else if (soon >= SOON_END) {
+        end_node_soon(sim, soon - SOON_END);
+    } else if (soon >= SOON_STOP) {
+        stop_client_soon(sim, soon - SOON_STOP, 0);
+    } else {
+        draw(sim);
+        sim_world_push(&sim->world, (struct sim_event){.at_ns = some_time(sim, sim->fault_gap_ms),
+                                                       .kind = SIM_FAULT,
+                                                       .actor = SIM_PEERS});
+    }
 }
 
 static bool refuse_memory(void *self)

@@ -298,7 +298,7 @@ static void start(struct sim *sim, uint64_t seed)
     sim->late_permille = sim_world_below(&sim->world, 20);
     for (int i = 0; i < SIM_CLIENTS; i++)
         sim->shm[i] = (int)sim_world_below(&sim->world, 2);
-    sim->has_disks = (int)sim_world_below(&sim->world, 2);
+    sim->has_disks = sim_world_below(&sim->world, 3) > 0;
     for (int node = 0; sim->has_disks && node < SIM_NODES; node++) {
         if (node == 0 || sim_world_below(&sim->world, 4) > 0)
             sim_disk_create(sim, node);

@@ -336,36 +336,45 @@ static void abandon(struct sim *sim, size_t index, enum yolk_status status)
     sim_slot_drive(sim, copy.peer, copy.slot);
 }
 
+/* The last bytes of a write of which its client knows no more. */
+static void land(struct sim *sim, struct sim_transfer *t)
+{
+    uint64_t garbage = UINT64_C(0x5a5a5a5a5a5a5a5a);
+    uint64_t left = t->action.size - t->moved;
+    sim_world_mark(&sim->world, SIM_MARK_LATE_WRITE);
+    memcpy(t->memory->bytes + t->action.offset + t->moved, &garbage, left < 8 ? left : 8);
+    finish(sim, t, YOLK_OK);
+}
+
+static enum yolk_status admit(struct sim *sim, struct sim_transfer *t)
+{
+    if (t->memory == NULL || (!t->checked && !sim->peers[t->node].alive))
+        return YOLK_ERR_PEER_DEAD;
+    if (t->checked)
+        return YOLK_OK;
+    if (sim->peers[t->node].incarnation != t->node_incarnation) {
+        /* The process of that address is another one by now; the connection is made to it. */
+        sim_memory_put(t->memory);
+        t->memory = sim->peers[t->node].memory;
+        t->memory->references++;
+        t->node_incarnation = sim->peers[t->node].incarnation;
+    }
+    return let_in(sim, t);
+}
+
 void sim_transfer_step(struct sim *sim, size_t index)
 {
     struct sim_transfer *t = &sim->transfers[index];
     if (!t->live)
         return;
     if (t->abandoned) {
-        sim_world_mark(&sim->world, SIM_MARK_LATE_WRITE);
-        uint64_t garbage = UINT64_C(0x5a5a5a5a5a5a5a5a);
-        uint64_t left = t->action.size - t->moved;
-        memcpy(t->memory->bytes + t->action.offset + t->moved, &garbage, left < 8 ? left : 8);
-        finish(sim, t, YOLK_OK);
+        land(sim, t);
         return;
     }
-    if (t->memory == NULL || (!t->checked && !sim->peers[t->node].alive)) {
-        finish(sim, t, YOLK_ERR_PEER_DEAD);
+    enum yolk_status status = admit(sim, t);
+    if (status != YOLK_OK) {
+        finish(sim, t, status);
         return;
-    }
-    if (!t->checked) {
-        if (sim->peers[t->node].incarnation != t->node_incarnation) {
-            /* The process of that address is another one by now; the connection is made to it. */
-            sim_memory_put(t->memory);
-            t->memory = sim->peers[t->node].memory;
-            t->memory->references++;
-            t->node_incarnation = sim->peers[t->node].incarnation;
-        }
-        enum yolk_status status = let_in(sim, t);
-        if (status != YOLK_OK) {
-            finish(sim, t, status);
-            return;
-        }
     }
     if (broken(sim, t)) {
         abandon(sim, index, YOLK_ERR_LINK);
@@ -382,17 +391,12 @@ void sim_transfer_step(struct sim *sim, size_t index)
         schedule(sim, index); /* a stopped node neither reads nor writes its sockets */
         return;
     }
-    if (is_from_disk(t)) {
-        enum yolk_status status = move_from_disk(sim, t);
-        if (status != YOLK_OK) {
-            finish(sim, t, status);
-            return;
-        }
-    } else {
+    if (is_from_disk(t))
+        status = move_from_disk(sim, t);
+    else
         move(sim, t);
-    }
-    if (t->moved == t->action.size)
-        finish(sim, t, YOLK_OK);
+    if (status != YOLK_OK || t->moved == t->action.size)
+        finish(sim, t, status);
     else
         schedule(sim, index);
 }
