@@ -99,6 +99,11 @@ struct yolk_kv {
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store,
                                                        struct yolk_kv *kvs, size_t count);
 
+/* As yolk_store_put, with so many copies of each value in place of the store's own replica_num. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put_replicas(struct yolk_store *store,
+                                                                struct yolk_kv *kvs, size_t count,
+                                                                uint32_t replica_num);
+
 /* Gets n values. Result: the value's size, its bytes in the slices; YOLK_ERR_NOT_FOUND;
  * YOLK_ERR_BUFFER_SMALL (nothing written); YOLK_ERR_LEASE_EXPIRED (the bytes arrived too late to be
  * trusted, twice). With a negative result the slices' contents are undefined. Returns as put. */
@@ -120,6 +125,21 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store 
 /* The size of one value, no data moved. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_size(struct yolk_store *store, const void *key,
                                                         size_t key_size, uint64_t *size);
+
+/* Where one copy of a value lies. */
+struct yolk_replica {
+    uint64_t segment; /* as in the names of yolk_store_stat */
+    uint64_t offset;  /* in it */
+    uint64_t size;
+    int32_t medium; /* enum yolk_medium */
+};
+
+/* Where the copies of one value are just now (they may move); no data moved. Writes `room` of them
+ * at most; *count says how many there are. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key,
+                                                          size_t key_size,
+                                                          struct yolk_replica *replicas,
+                                                          size_t room, size_t *count);
 
 /* Calls visit for each key, in no order; keys put or removed meanwhile may be missed. visit borrows
  * the key out; a non-zero return ends the listing (YOLK_OK). */

@@ -177,6 +177,32 @@ enum yolk_status yolk_store_size(struct yolk_store *store, const void *key, size
     return status;
 }
 
+enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key, size_t key_size,
+                                   struct yolk_replica *replicas, size_t room, size_t *count)
+{
+    struct place place;
+    if (count == NULL || (replicas == NULL && room > 0))
+        return base_fail(YOLK_ERR_INVALID, 0, "locate without a result");
+    int status = store_enter(store);
+    if (status != YOLK_OK)
+        return status;
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), store->options.timeout_ms);
+    status = locate(store, key, key_size, 0, deadline_ns, &place);
+    if (status == YOLK_OK) {
+        for (size_t i = 0; i < place.replica_count && i < room; i++)
+            replicas[i] = (struct yolk_replica){
+                .segment = place.replicas[i].segment,
+                .offset = place.replicas[i].offset,
+                .size = place.size,
+                .medium = (int32_t)place.replicas[i].medium,
+            };
+        *count = place.replica_count;
+        store_holds_finish(store->holds, place.op);
+    }
+    store_leave(store);
+    return status;
+}
+
 /* Maps the first replica that can be; UNSUPPORTED when none can. */
 static int map_place(struct yolk_store *store, const struct place *place, uint64_t deadline_ns,
                      struct pin *pin, struct yolk_buffer *out)

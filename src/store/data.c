@@ -106,10 +106,15 @@ static struct store_item *items_of(const struct yolk_kv *kvs, size_t count)
     return items;
 }
 
-enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
+enum yolk_status yolk_store_put_replicas(struct yolk_store *store, struct yolk_kv *kvs,
+                                         size_t count, uint32_t replica_num)
 {
     if (kvs == NULL && count > 0)
         return base_fail(YOLK_ERR_INVALID, 0, "put without keys");
+    if (replica_num == 0 || replica_num > STORE_PUT_REPLICAS_MAX)
+        return fail_all(kvs, count,
+                        base_fail(YOLK_ERR_INVALID, 0, "a put makes 1 to %d copies, not %u",
+                                  STORE_PUT_REPLICAS_MAX, replica_num));
     int status = store_enter(store);
     if (status != YOLK_OK)
         return fail_all(kvs, count, status);
@@ -117,10 +122,9 @@ enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, s
     struct store_put *put = NULL;
     uint64_t deadline_ns = deadline_of(store);
     uint64_t space_ns = clock_after_ms(clock_real_now_ns(), store->options.put_wait_ms);
-    status = items == NULL
-                 ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
-                 : (int)store_put_create(store->holds, &store->tuning, items, count,
-                                         store->options.replica_num, space_ns, deadline_ns, &put);
+    status = items == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
+                           : (int)store_put_create(store->holds, &store->tuning, items, count,
+                                                   replica_num, space_ns, deadline_ns, &put);
     if (status == YOLK_OK) {
         struct store_mover_context context = {store->engine, store->client, store->segments};
         store_mover_put(&context, put, kvs);
@@ -134,6 +138,13 @@ enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, s
     free(items);
     store_leave(store);
     return status;
+}
+
+enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
+{
+    if (store == NULL)
+        return fail_all(kvs, count, base_fail(YOLK_ERR_INVALID, 0, "no store"));
+    return yolk_store_put_replicas(store, kvs, count, store->options.replica_num);
 }
 
 enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, size_t count)

@@ -12,6 +12,8 @@
 #include "store/mover.h"
 #include "store/session.h"
 
+enum { STORE_PUT_REPLICAS_MAX = 4 };
+
 /* FENCE of the master that the engine could not yet answer. */
 struct store_fence {
     struct store_fence *next;

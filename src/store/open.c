@@ -28,7 +28,6 @@
 
 enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
 enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
-enum { REPLICAS_LIMIT = 4 };
 enum { SSD_SYNC_DEFAULT_MS = 100, SSD_SYNC_MAX_MS = 60000 };
 enum { PREFAULT_RESERVE = 8 }; /* this part of the available memory is left to others */
 
@@ -122,9 +121,9 @@ static int check_options(const struct yolk_store_options *options)
         return base_fail(
             YOLK_ERR_CONFIG, 0, "store option put_wait_ms (%llu) is larger than timeout_ms (%llu)",
             (unsigned long long)options->put_wait_ms, (unsigned long long)options->timeout_ms);
-    if (options->replica_num == 0 || options->replica_num > REPLICAS_LIMIT)
+    if (options->replica_num == 0 || options->replica_num > STORE_PUT_REPLICAS_MAX)
         return base_fail(YOLK_ERR_CONFIG, 0, "store option replica_num is %u: must be 1 to %d",
-                         options->replica_num, REPLICAS_LIMIT);
+                         options->replica_num, STORE_PUT_REPLICAS_MAX);
     if (options->eviction_high_watermark_permille > 1000)
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option eviction_high_watermark_permille is %llu: at most 1000",

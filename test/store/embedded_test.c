@@ -375,6 +375,35 @@ static void bad_options(void **state)
     assert_null(store);
 }
 
+static void copies_of_a_put(void **state)
+{
+    (void)state;
+    struct yolk_store *store = open_store(4 * MIB_BYTES);
+    uint8_t bytes[100];
+    struct yolk_slice slice = {bytes, sizeof(bytes)};
+    struct yolk_kv kv = {.key = "k", .key_size = 1, .slices = &slice, .slice_count = 1};
+    struct yolk_replica replicas[2] = {{.size = 1}, {.size = 1}};
+    size_t count = 9;
+    fill(bytes, sizeof(bytes), 1);
+    assert_int_equal(yolk_store_put_replicas(store, &kv, 1, 0), YOLK_ERR_INVALID);
+    assert_int_equal(yolk_store_put_replicas(store, &kv, 1, 5), YOLK_ERR_INVALID);
+    assert_int_equal(kv.result, YOLK_ERR_INVALID);
+    assert_non_null(strstr(yolk_last_error(), "1 to 4 copies, not 5"));
+    assert_int_equal(yolk_store_locate(store, "k", 1, replicas, 2, &count), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(yolk_store_put_replicas(store, &kv, 1, 1), YOLK_OK);
+    assert_int_equal(kv.result, sizeof(bytes));
+    assert_int_equal(yolk_store_locate(store, "k", 1, replicas, 2, &count), YOLK_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(replicas[0].size, sizeof(bytes));
+    assert_int_equal(replicas[0].medium, YOLK_MEDIUM_MEMORY);
+    assert_true(replicas[0].segment != 0 && replicas[0].offset < 4 * MIB_BYTES);
+    assert_int_equal(replicas[1].size, 1);
+    count = 9;
+    assert_int_equal(yolk_store_locate(store, "k", 1, NULL, 0, &count), YOLK_OK);
+    assert_int_equal(count, 1);
+    close_store(store);
+}
+
 static void forked_child(void **state)
 {
     (void)state;
@@ -404,6 +433,7 @@ int main(void)
         cmocka_unit_test(eviction),
         cmocka_unit_test(buffers),
         cmocka_unit_test(threads),
+        cmocka_unit_test(copies_of_a_put),
         cmocka_unit_test(forked_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store, as programs written for mooncake.store use it.
+
+Calls answer 0, a count or a size, or a negative code (ERROR_CODES); they raise TypeError for arguments of a
+wrong type only. last_error() says in a sentence what a negative code of this thread was about.
+"""
+import enum
+import logging
+import os
+import secrets
+
+from mooncake import _store
+from mooncake._store import BufferHandle, last_error
+
+__all__ = ["BufferHandle", "Descriptor", "DiskDescriptor", "ERROR_CODES", "MemoryDescriptor",
+           "MooncakeDistributedStore", "ObjectDataType", "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig",
+           "SoftPinAction", "last_error"]
+
+_log = logging.getLogger("mooncake.store")
+
+_MIB = 1 << 20
+_U64_MAX = (1 << 64) - 1
+_MEMORY = 0
+_INVALID, _UNSUPPORTED, _CONFIG = -1, -16, -303  # of enum yolk_status
+# Ports that upstream's clients take if none is given. Here it only tells clients of one host apart.
+_PORTS = (12300, 14300)
+
+#: {name of the library's status: the code that calls answer}.
+ERROR_CODES = {name: code for _, name, code in _store._codes()}
+
+
+class SoftPinAction(enum.IntEnum):
+    PRESERVE = 0
+    ENABLE = 1
+    DISABLE = 2
+
+
+class ObjectDataType(enum.IntEnum):
+    UNKNOWN = 0
+    KVCACHE = 1
+    TENSOR = 2
+    WEIGHT = 3
+    SAMPLE = 4
+    ACTIVATION = 5
+    GRADIENT = 6
+    OPTIMIZER_STATE = 7
+    METADATA = 8
+    GENERAL = 9
+
+
+class ReplicaStatus(enum.IntEnum):
+    UNDEFINED = 0
+    INITIALIZED = 1
+    PROCESSING = 2
+    COMPLETE = 3
+    REMOVED = 4
+    FAILED = 5
+
+
+class ReplicateConfig:
+    """How a put stores its values. Its content is read during the call: one object may be changed and used again.
+
+    replica_num copies are made, each in the memory of another node. Wishes that have no effect yet: preferred_segment,
+    preferred_segments, preferred_nof_segments, prefer_alloc_in_same_node, soft_pin_action, soft_pin_ttl_ms, group_ids,
+    data_type. A put is refused (-1012) with with_hard_pin, nof_replica_num or dfs_replica_num, whose promise could not
+    be kept.
+    """
+
+    __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
+                 "with_hard_pin", "preferred_segments", "preferred_segment", "preferred_nof_segments",
+                 "prefer_alloc_in_same_node", "data_type", "group_ids")
+
+    def __init__(self):
+        self.replica_num = 1
+        self.nof_replica_num = 0
+        self.dfs_replica_num = 0
+        self.soft_pin_action = SoftPinAction.PRESERVE
+        self._soft_pin_ttl_ms = None
+        self.with_hard_pin = False
+        self.preferred_segments = []
+        self.preferred_segment = ""
+        self.preferred_nof_segments = []
+        self.prefer_alloc_in_same_node = False
+        self.data_type = ObjectDataType.UNKNOWN
+        self.group_ids = None
+
+    @property
+    def soft_pin_ttl_ms(self):
+        return self._soft_pin_ttl_ms
+
+    @soft_pin_ttl_ms.setter
+    def soft_pin_ttl_ms(self, value):
+        if value is not None and (not isinstance(value, int) or not 0 <= value <= _U64_MAX):
+            raise TypeError("soft_pin_ttl_ms must be None or 0 to 2**64 - 1, not %r" % (value,))
+        self._soft_pin_ttl_ms = value
+
+    @property
+    def with_soft_pin(self):
+        """The older name of soft_pin_action == SoftPinAction.ENABLE."""
+        return self.soft_pin_action == SoftPinAction.ENABLE
+
+    @with_soft_pin.setter
+    def with_soft_pin(self, value):
+        self.soft_pin_action = SoftPinAction.ENABLE if value else SoftPinAction.PRESERVE
+
+    def __str__(self):
+        names = [name.lstrip("_") for name in self.__slots__]
+        return "ReplicateConfig{%s}" % ", ".join("%s: %s" % (name, getattr(self, name)) for name in names)
+
+    __repr__ = __str__
+
+
+class Descriptor:
+    """Where a copy lies: transport_endpoint names the segment, buffer_address is the offset in it."""
+
+    __slots__ = ("size", "buffer_address", "transport_endpoint")
+
+    def __init__(self, size, buffer_address, transport_endpoint):
+        self.size, self.buffer_address, self.transport_endpoint = size, buffer_address, transport_endpoint
+
+
+class MemoryDescriptor:
+    __slots__ = ("buffer_descriptor",)
+
+    def __init__(self, buffer_descriptor):
+        self.buffer_descriptor = buffer_descriptor
+
+
+class DiskDescriptor:
+    __slots__ = ("file_path", "object_size")
+
+    def __init__(self, file_path, object_size):
+        self.file_path, self.object_size = file_path, object_size
+
+
+class ReplicaDescriptor:
+    """One complete copy of a value, in the memory or on the disk of a node."""
+
+    __slots__ = ("status", "_in_memory", "_descriptor")
+
+    def __init__(self, medium, segment, offset, size):
+        self.status = ReplicaStatus.COMPLETE
+        self._in_memory = medium == _MEMORY
+        self._descriptor = Descriptor(size, offset, "segment:%d" % segment)
+
+    def is_memory_replica(self):
+        return self._in_memory
+
+    def is_disk_replica(self):
+        """Of a shared file system: there are none."""
+        return False
+
+    def is_local_disk_replica(self):
+        return not self._in_memory
+
+    def get_memory_descriptor(self):
+        if not self._in_memory:
+            raise RuntimeError("the copy is on a disk, not in memory")
+        return MemoryDescriptor(self._descriptor)
+
+    def get_disk_descriptor(self):
+        raise RuntimeError("no copy lies in a shared file system")
+
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": _MIB, "mb": _MIB, "mib": _MIB,
+          "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
+
+
+class _Refused(Exception):
+    """An argument of setup() that is no good: (status, sentence)."""
+
+
+def _bytes(name, value):
+    """A size: a number, or text like "16MB" (of 2**20 bytes, as upstream's)."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        digits = len(text) - len(text.lstrip("0123456789."))
+        try:
+            number, unit = float(text[:digits]), _UNITS[text[digits:].strip()]
+            value = int(text[:digits]) if text[:digits].isdigit() else number
+            value = int(value * unit)
+        except (ValueError, KeyError):
+            raise _Refused(_INVALID, "%s is %r: must be a number of bytes, or like \"16MB\"" % (name, value)) from None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("%s must be an int or a str, not %s" % (name, type(value).__name__))
+    if not 0 <= value <= _U64_MAX:
+        raise _Refused(_INVALID, "%s is %d: must be 0 to 2**64 - 1" % (name, value))
+    return value
+
+
+def _flag(name, value):
+    if isinstance(value, str):
+        if value.lower() in ("1", "true", "yes", "on"):
+            return True
+        if value.lower() in ("", "0", "false", "no", "off"):
+            return False
+        raise _Refused(_INVALID, "%s is %r: must be true or false" % (name, value))
+    return bool(value)
+
+
+def _text(name, value):
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError("%s must be a str, not %s" % (name, type(value).__name__))
+    return value
+
+
+def _host_and_port(text):
+    """("host", port), the port 0 if there is none: of "host", "host:port", "[v6]:port", "v6"."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        return text.strip("[]"), 0
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise _Refused(_INVALID, "local_hostname is %r: the port must be 1 to 65535" % text)
+    return host.strip("[]"), int(port)
+
+
+def _ssd(path):
+    """(bytes, file) of enable_ssd_offload: the folder and the size may also come from upstream's variables."""
+    folder = path or os.environ.get("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "")
+    if not folder:
+        raise _Refused(_CONFIG, "enable_ssd_offload needs ssd_offload_path, or MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
+    size = _bytes("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES",
+                  os.environ.get("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "0"))
+    if size == 0:
+        raise _Refused(_CONFIG, "enable_ssd_offload needs MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES: how much of the "
+                                "disk at %s may be used" % folder)
+    return size, os.path.join(os.path.abspath(folder), "yolk")
+
+
+_TRANSPORTS = {"": "auto", "auto": "auto", "tcp": "auto", "rdma": "auto", "shm": "shm", "loop": "loop"}
+
+
+def _transport(protocol):
+    if protocol not in _TRANSPORTS:
+        raise _Refused(_UNSUPPORTED, "protocol is %r: must be one of %s" % (protocol, ", ".join(
+            sorted(name for name in _TRANSPORTS if name))))
+    if protocol == "rdma":
+        _log.warning("protocol rdma: there is no RDMA transport yet; TCP between hosts, shared memory on one")
+    return _TRANSPORTS[protocol]
+
+
+def _refuse_tenant(tenant):
+    if tenant not in ("", "default"):
+        raise _Refused(_UNSUPPORTED, "tenant_id is %r: tenants are not kept apart, so only \"default\" is accepted"
+                       % tenant)
+
+
+class MooncakeDistributedStore(_store.Store):
+    """A store of immutable values by key, in the memory and on the disks of several processes.
+
+    Any number of threads may use one object at a time. After a failed or missing setup() every call answers -600 (or
+    nothing found). In a forked child every call answers -1010: close() and set up again there.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._hostname = ""
+
+    def setup(self, local_hostname="", metadata_server="P2PHANDSHAKE", global_segment_size=16 * _MIB,
+              local_buffer_size=16 * _MIB, protocol="tcp", rdma_devices="", master_server_addr="127.0.0.1:50051",
+              engine=None, enable_ssd_offload=False, ssd_offload_path="", tenant_id="default",
+              enable_client_http_server=False, client_http_port=9300):
+        """Joins the cluster of the master at master_server_addr; 0 or a negative code.
+
+        Also as setup({name: value}), the values text or numbers; "16MB" is 16 * 2**20 bytes. There, and only there,
+        timeout_ms and put_wait_ms (how long a call, and a put for space, may take) are accepted as well.
+
+        local_hostname: "host" or "host:port", how other hosts reach this process; empty: by the address that faces the
+        master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
+        refuses the puts that copy, no other effect. protocol: tcp, or rdma, which falls back to TCP; shared memory is
+        used on one host. enable_ssd_offload, ssd_offload_path: a folder on a disk that values go to when the memory is
+        full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it. tenant_id: only "default". Without effect: metadata_server,
+        rdma_devices, engine, enable_client_http_server, client_http_port.
+        """
+        times = {}
+        if isinstance(local_hostname, dict):
+            return self._setup_from(local_hostname)
+        return self._join(times, local_hostname, global_segment_size, local_buffer_size, protocol, master_server_addr,
+                          engine, enable_ssd_offload, ssd_offload_path, tenant_id, enable_client_http_server)
+
+    def _setup_from(self, settings):
+        names = {"device_name": "rdma_devices", "master_server_address": "master_server_addr"}
+        values = {names.get(name, name): value for name, value in settings.items()}
+        times = {name: values.pop(name) for name in ("timeout_ms", "put_wait_ms") if name in values}
+        known = self.setup.__func__.__code__.co_varnames[1:self.setup.__func__.__code__.co_argcount]
+        for name in values:
+            if name not in known:
+                return _store._fail(_INVALID, "setup() does not know %r; it knows %s" % (name, ", ".join(known)))
+        defaults = dict(zip(known, self.setup.__func__.__defaults__))
+        of = {**defaults, **values}
+        return self._join(times, of["local_hostname"], of["global_segment_size"], of["local_buffer_size"],
+                          of["protocol"], of["master_server_addr"], of["engine"], of["enable_ssd_offload"],
+                          of["ssd_offload_path"], of["tenant_id"], of["enable_client_http_server"])
+
+    def _join(self, times, local_hostname, segment_size, buffer_size, protocol, master, engine, ssd, ssd_path, tenant,
+              http_server):
+        try:
+            host, port = _host_and_port(_text("local_hostname", local_hostname))
+            segment_size = _bytes("global_segment_size", segment_size)
+            buffer_size = _bytes("local_buffer_size", buffer_size)
+            transport = _transport(_text("protocol", protocol))
+            ssd_size, ssd_file = _ssd(_text("ssd_offload_path", ssd_path)) if _flag("enable_ssd_offload", ssd) else (0, None)
+            _refuse_tenant(_text("tenant_id", tenant))
+            timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
+            put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
+            if _flag("enable_client_http_server", http_server):
+                _log.warning("enable_client_http_server: there is no HTTP server in clients; see the master's /metrics")
+        except _Refused as refused:
+            return _store._fail(*refused.args)
+        if engine is not None:
+            _log.warning("engine: the store uses a transfer engine of its own")
+        name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
+        code = self._open(_text("master_server_addr", master), name, host or None, segment_size, ssd_size, ssd_file,
+                          transport, os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0)
+        if code == 0:
+            self._hostname = name
+        return code
+
+    def get_hostname(self):
+        """"host:port" that this process goes by; "" before setup()."""
+        return self._hostname
+
+    def get_replica_desc(self, key):
+        """A list with a ReplicaDescriptor for each copy; [] if the key is not there."""
+        return self.batch_get_replica_desc([key]).get(key, [])
+
+    def batch_get_replica_desc(self, keys):
+        """{key: what get_replica_desc() gives}, without the keys that are not there. One question a key."""
+        keys = list(keys)
+        return {key: [ReplicaDescriptor(*place) for place in places]
+                for key, places in zip(keys, self._places(keys)) if places is not None}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From Python's lists to the library's, with the GIL: tens of thousands of numbers in a call. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extension.h"
+
+void batch_init(struct batch *batch)
+{
+    memset(batch, 0, sizeof(*batch));
+    batch->replica_num = 1;
+}
+
+void batch_free(struct batch *batch)
+{
+    for (size_t i = 0; i < batch->view_count; i++)
+        PyBuffer_Release(&batch->views[i]);
+    free(batch->views);
+    free(batch->slices);
+    free(batch->kvs);
+    Py_CLEAR(batch->keys);
+}
+
+int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    const char *method = strchr(format, ':');
+    while (named != NULL && PyDict_Next(named, &at, &name, &value)) {
+        size_t i = 0;
+        while (names[i] != NULL && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
+            i++;
+        if (names[i] != NULL)
+            continue;
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
+                     method == NULL ? "" : method + 1, name);
+        return 0;
+    }
+    va_list list;
+    va_start(list, names);
+    int parsed = PyArg_VaParseTupleAndKeywords(args, named, format, names, list);
+    va_end(list);
+    return parsed;
+}
+
+static void *zeroed(size_t count, size_t size)
+{
+    void *memory = calloc(count == 0 ? 1 : count, size);
+    if (memory == NULL)
+        (void)PyErr_NoMemory();
+    return memory;
+}
+
+/* The items as a tuple: no other thread changes it. Text is refused: it is a sequence of letters.
+ */
+static PyObject *tuple_of(PyObject *object, const char *what)
+{
+    if (!PyUnicode_Check(object) && !PyBytes_Check(object)) {
+        PyObject *tuple = PySequence_Tuple(object);
+        if (tuple != NULL || !PyErr_ExceptionMatches(PyExc_TypeError))
+            return tuple;
+        PyErr_Clear();
+    }
+    PyErr_Format(PyExc_TypeError, "%s must be a sequence, not %S", what, Py_TYPE(object));
+    return NULL;
+}
+
+static int key_of(PyObject *object, struct yolk_kv *kv)
+{
+    Py_ssize_t size = 0;
+    const char *text = NULL;
+    if (PyUnicode_Check(object)) {
+        text = PyUnicode_AsUTF8AndSize(object, &size);
+        if (text == NULL)
+            return -1;
+    } else {
+        PyErr_Format(PyExc_TypeError, "a key must be a str, not %S", Py_TYPE(object));
+        return -1;
+    }
+    kv->key = text;
+    kv->key_size = (size_t)size;
+    return 0;
+}
+
+int batch_keys(struct batch *batch, PyObject *keys)
+{
+    batch->keys = tuple_of(keys, "keys");
+    if (batch->keys == NULL)
+        return -1;
+    batch->count = (size_t)PyTuple_Size(batch->keys);
+    batch->kvs = zeroed(batch->count, sizeof(*batch->kvs));
+    if (batch->kvs == NULL)
+        return -1;
+    for (size_t i = 0; i < batch->count; i++)
+        if (key_of(PyTuple_GetItem(batch->keys, (Py_ssize_t)i), &batch->kvs[i]) != 0)
+            return -1;
+    return 0;
+}
+
+int batch_one_key(struct batch *batch, PyObject *key)
+{
+    batch->keys = PyTuple_Pack(1, key);
+    batch->count = 1;
+    batch->kvs = zeroed(1, sizeof(*batch->kvs));
+    return batch->keys == NULL || batch->kvs == NULL ? -1 : key_of(key, batch->kvs);
+}
+
+int argument_address(PyObject *object, uint64_t *value)
+{
+    unsigned long long number;
+    if (PyLong_Check(object)) {
+        number = PyLong_AsUnsignedLongLong(object);
+    } else {
+        PyObject *index = PyNumber_Index(object);
+        if (index == NULL)
+            return -1;
+        number = PyLong_AsUnsignedLongLong(index);
+        Py_DECREF(index);
+    }
+    if (number == (unsigned long long)-1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError))
+            PyErr_Format(PyExc_TypeError, "addresses and sizes are 0 to 2**64 - 1, not %S", object);
+        return -1;
+    }
+    *value = number;
+    return 0;
+}
+
+static void fail_lengths(struct batch *batch, const char *what, size_t count)
+{
+    char text[160];
+    (void)PyOS_snprintf(text, sizeof(text), "%zu %s for %zu keys", count, what, batch->count);
+    batch->failure = code_with_text(YOLK_ERR_INVALID, text);
+}
+
+static int slice_of(PyObject *address, PyObject *size, struct yolk_slice *slice)
+{
+    uint64_t pointer, bytes;
+    if (argument_address(address, &pointer) != 0 || argument_address(size, &bytes) != 0)
+        return -1;
+    slice->ptr = (void *)(uintptr_t)pointer;
+    slice->size = bytes;
+    return 0;
+}
+
+int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes)
+{
+    int status = -1;
+    PyObject *from = tuple_of(addresses, "buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "sizes");
+    if (bytes == NULL)
+        goto out;
+    size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
+    if (given != batch->count || sized != batch->count) {
+        fail_lengths(batch, given != batch->count ? "buffer_ptrs" : "sizes",
+                     given != batch->count ? given : sized);
+        status = 0;
+        goto out;
+    }
+    batch->slices = zeroed(given, sizeof(*batch->slices));
+    if (batch->slices == NULL)
+        goto out;
+    batch->slice_count = given;
+    for (size_t i = 0; i < given; i++) {
+        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), PyTuple_GetItem(bytes, (Py_ssize_t)i),
+                     &batch->slices[i]) != 0)
+            goto out;
+        batch->kvs[i].slices = &batch->slices[i];
+        batch->kvs[i].slice_count = 1;
+    }
+    status = 0;
+out:
+    Py_XDECREF(from);
+    Py_XDECREF(bytes);
+    return status;
+}
+
+/* Appends one key's pieces; their place in the growing array is kept as a number until it is whole.
+ */
+static int append_pieces(struct batch *batch, size_t *room, PyObject *addresses, PyObject *sizes,
+                         size_t *count)
+{
+    int status = -1;
+    PyObject *from = tuple_of(addresses, "each item of all_buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "each item of all_sizes");
+    if (bytes == NULL)
+        goto out;
+    *count = (size_t)PyTuple_Size(from);
+    if ((size_t)PyTuple_Size(bytes) != *count) {
+        batch->failure = code_with_text(
+            YOLK_ERR_INVALID, "all_buffer_ptrs and all_sizes differ in the pieces of a key");
+        status = 0;
+        goto out;
+    }
+    if (batch->slice_count + *count > *room) {
+        size_t larger = (batch->slice_count + *count) * 2;
+        struct yolk_slice *grown = realloc(batch->slices, larger * sizeof(*grown));
+        if (grown == NULL) {
+            (void)PyErr_NoMemory();
+            goto out;
+        }
+        batch->slices = grown;
+        *room = larger;
+    }
+    for (size_t i = 0; i < *count; i++)
+        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), PyTuple_GetItem(bytes, (Py_ssize_t)i),
+                     &batch->slices[batch->slice_count++]) != 0)
+            goto out;
+    status = 0;
+out:
+    Py_XDECREF(from);
+    Py_XDECREF(bytes);
+    return status;
+}
+
+int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes)
+{
+    int status = -1;
+    size_t room = 0, at = 0;
+    PyObject *from = tuple_of(addresses, "all_buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "all_sizes");
+    if (bytes == NULL)
+        goto out;
+    size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
+    if (given != batch->count || sized != batch->count) {
+        fail_lengths(batch, given != batch->count ? "all_buffer_ptrs" : "all_sizes",
+                     given != batch->count ? given : sized);
+        status = 0;
+        goto out;
+    }
+    for (size_t i = 0; i < given && batch->failure == 0; i++)
+        if (append_pieces(batch, &room, PyTuple_GetItem(from, (Py_ssize_t)i),
+                          PyTuple_GetItem(bytes, (Py_ssize_t)i), &batch->kvs[i].slice_count) != 0)
+            goto out;
+    for (size_t i = 0; i < given && batch->failure == 0; at += batch->kvs[i++].slice_count)
+        batch->kvs[i].slices = batch->slices + at;
+    status = 0;
+out:
+    Py_XDECREF(from);
+    Py_XDECREF(bytes);
+    return status;
+}
+
+/* One view, and the piece that it is. */
+static int append_view(struct batch *batch, PyObject *object)
+{
+    Py_buffer *view = &batch->views[batch->view_count];
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) != 0)
+        return -1;
+    batch->slices[batch->view_count].ptr = view->buf;
+    batch->slices[batch->view_count].size = (size_t)view->len;
+    batch->slice_count = ++batch->view_count;
+    return 0;
+}
+
+static int room_for_views(struct batch *batch, size_t count)
+{
+    batch->views = zeroed(count, sizeof(*batch->views));
+    batch->slices = zeroed(count, sizeof(*batch->slices));
+    return batch->views == NULL || batch->slices == NULL ? -1 : 0;
+}
+
+int batch_values(struct batch *batch, PyObject *values)
+{
+    int status = -1;
+    PyObject *list = tuple_of(values, "values");
+    if (list == NULL)
+        return -1;
+    size_t given = (size_t)PyTuple_Size(list);
+    if (given != batch->count) {
+        fail_lengths(batch, "values", given);
+        status = 0;
+        goto out;
+    }
+    if (room_for_views(batch, given) != 0)
+        goto out;
+    for (size_t i = 0; i < given; i++) {
+        if (append_view(batch, PyTuple_GetItem(list, (Py_ssize_t)i)) != 0)
+            goto out;
+        batch->kvs[i].slices = &batch->slices[i];
+        batch->kvs[i].slice_count = 1;
+    }
+    status = 0;
+out:
+    Py_DECREF(list);
+    return status;
+}
+
+int batch_parts(struct batch *batch, PyObject *parts)
+{
+    size_t given = (size_t)PyTuple_Size(parts);
+    if (room_for_views(batch, given) != 0)
+        return -1;
+    for (size_t i = 0; i < given; i++)
+        if (append_view(batch, PyTuple_GetItem(parts, (Py_ssize_t)i)) != 0)
+            return -1;
+    batch->kvs[0].slices = batch->slices;
+    batch->kvs[0].slice_count = given;
+    return 0;
+}
+
+/* ---- ReplicateConfig ---- */
+
+static int attribute_number(PyObject *config, const char *name, uint64_t *value)
+{
+    PyObject *object = PyObject_GetAttrString(config, name);
+    int status = object == NULL ? -1 : argument_address(object, value);
+    Py_XDECREF(object);
+    return status;
+}
+
+static int attribute_flag(PyObject *config, const char *name, int *value)
+{
+    PyObject *object = PyObject_GetAttrString(config, name);
+    *value = object == NULL ? -1 : PyObject_IsTrue(object);
+    Py_XDECREF(object);
+    return *value < 0 ? -1 : 0;
+}
+
+static int check_groups(struct batch *batch, PyObject *config)
+{
+    PyObject *groups = PyObject_GetAttrString(config, "group_ids");
+    if (groups == NULL)
+        return -1;
+    Py_ssize_t count = groups == Py_None ? 0 : PyObject_Length(groups);
+    if (count >= 0 && groups != Py_None && (size_t)count != batch->count)
+        fail_lengths(batch, "group_ids", (size_t)count);
+    Py_DECREF(groups);
+    return count < 0 ? -1 : 0;
+}
+
+int batch_config(struct batch *batch, PyObject *config)
+{
+    uint64_t replicas, elsewhere, shared;
+    int pinned;
+    if (config == NULL || config == Py_None)
+        return 0;
+    if (attribute_number(config, "replica_num", &replicas) != 0 ||
+        attribute_number(config, "nof_replica_num", &elsewhere) != 0 ||
+        attribute_number(config, "dfs_replica_num", &shared) != 0 ||
+        attribute_flag(config, "with_hard_pin", &pinned) != 0 || check_groups(batch, config) != 0)
+        return -1;
+    batch->replica_num = replicas > UINT32_MAX ? UINT32_MAX : (uint32_t)replicas;
+    if (pinned)
+        batch->failure = code_with_text(
+            YOLK_ERR_UNSUPPORTED,
+            "ReplicateConfig.with_hard_pin: values cannot be kept from eviction for ever");
+    if (elsewhere != 0 || shared != 0)
+        batch->failure =
+            code_with_text(YOLK_ERR_UNSUPPORTED,
+                           "ReplicateConfig.nof_replica_num and .dfs_replica_num: copies lie "
+                           "in the memory and on the disks of nodes only");
+    return 0;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The extension module mooncake._store, shared by its files. Python's stable ABI from 3.11 on. */
+#ifndef YOLK_STORE_EXTENSION_H
+#define YOLK_STORE_EXTENSION_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <yolk/store.h>
+
+/* ---- codes.c ---- */
+
+/* Upstream's number for a status of the library; what is >= 0 stays. */
+int64_t code_of(int64_t status);
+/* Keeps what the library has to say of `status` as this thread's last error, and answers its code.
+ */
+int64_t code_of_failure(int64_t status);
+/* The same with a sentence of our own. */
+int64_t code_with_text(int64_t status, const char *text);
+const char *code_last_text(void);
+/* Every (status, name, code), for the documentation and the tests. New reference. */
+PyObject *code_table(void);
+
+/* ---- session.c ---- */
+
+/* An open store and who uses it: calls in progress and buffers given out. It is closed when the
+ * last of them is gone. */
+struct session;
+struct yolk_store *session_store(struct session *session);
+/* NULL on failure, with *code and the last error set. Without the GIL. */
+struct session *session_open(const struct yolk_store_options *options, int64_t *code);
+/* A Python object's pointer to it is written, and NULL again when it is no more the object's. With
+ * the GIL. */
+void session_own(struct session *session, struct session **owner);
+void session_disown(struct session *session);
+/* 1, and a session_leave is owed; 0: it is being closed. */
+int session_enter(struct session *session);
+void session_leave(struct session *session);
+void session_hold_buffer(struct session *session);
+/* Without the GIL: it may close the store. */
+void session_release_buffer(struct session *session);
+/* Waits for the calls in progress. While buffers are held the store stays open until they go.
+ * YOLK_ERR_BUSY: memory is not quiet, close again; else the session is no more for the caller.
+ * Disown it first. Without the GIL. */
+int session_close(struct session *session);
+/* Closes those that are owned. With the GIL. */
+void session_close_all(void);
+
+/* ---- arguments.c: all of these set a Python exception and answer -1 or NULL when they fail ----
+ */
+
+/* What a call was given, taken apart so that it needs no GIL. Holds references to the objects. */
+struct batch {
+    PyObject *keys; /* tuple */
+    size_t count;
+    struct yolk_kv *kvs;
+    struct yolk_slice *slices;
+    size_t slice_count;
+    Py_buffer *views;
+    size_t view_count;
+    uint32_t replica_num; /* puts */
+    int64_t failure;      /* a code that all keys get without being asked for; 0: none */
+};
+void batch_init(struct batch *batch);
+void batch_free(struct batch *batch);
+int batch_keys(struct batch *batch, PyObject *keys);
+int batch_one_key(struct batch *batch, PyObject *key);
+/* One (address, size) a key. */
+int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes);
+/* A list of addresses and one of sizes a key. */
+int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes);
+/* One bytes-like object a key. */
+int batch_values(struct batch *batch, PyObject *values);
+/* All bytes-like objects of tuple `parts` from `first` on are the value of the one key. */
+int batch_parts(struct batch *batch, PyObject *parts);
+/* Reads a ReplicateConfig or None. What cannot be promised becomes the batch's failure. */
+int batch_config(struct batch *batch, PyObject *config);
+/* As PyArg_ParseTupleAndKeywords, which does not name the keyword that is one too many. */
+int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...);
+int argument_address(PyObject *object, uint64_t *value);
+
+/* ---- handle.c ---- */
+extern PyType_Spec handle_spec;
+/* Takes the buffer over, of a session that the caller is in. */
+PyObject *handle_make(PyTypeObject *type, struct session *session, struct yolk_buffer *buffer);
+
+/* ---- store.c ---- */
+extern PyType_Spec store_spec;
+
+/* ---- module.c ---- */
+struct module_state {
+    PyTypeObject *store_type;
+    PyTypeObject *handle_type;
+};
+struct module_state *module_state(void);
+
+#endif
