@@ -82,6 +82,7 @@ struct sim_slot {
     uint64_t request_id; /* of the message that waits for its answer, 0: none */
     uint64_t reply_by_ns;
     uint64_t begun_ns;
+    int met_rot;         /* it read wrong bytes, and had them dropped */
     uint64_t known_to;   /* a remove, when it was sent: the master that knew all nodes */
     uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
     int done;

@@ -70,6 +70,7 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
     slot->done = 0;
     slot->request_id = 0;
     slot->begun_ns = sim->world.now_ns;
+    slot->met_rot = 0;
     slot->deadline_ns = sim->world.now_ns + OPERATION_MS * CLOCK_NS_PER_MS;
     slot->overdue_ns = slot->deadline_ns + DRAIN_MS * CLOCK_NS_PER_MS;
     if (operation == SIM_PUT) {
@@ -142,7 +143,7 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
     } else {
         sim_world_mark(&sim->world, SIM_MARK_GET_FAILED);
     }
-    if (slot->final && result < 0)
+    if (slot->final && result < 0 && !slot->met_rot)
         sim_world_fail(&sim->world, "R6: after healing, get of %s: %s", slot->keys[i],
                        yolk_strerror((enum yolk_status)result));
 }

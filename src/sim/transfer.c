@@ -187,6 +187,7 @@ static enum yolk_status verify(struct sim *sim, const struct sim_transfer *t,
     if (status != YOLK_OK || base_crc32c(0, bytes, t->action.size) == t->action.checksum)
         return status;
     sim_world_mark(&sim->world, SIM_MARK_CORRUPT_FOUND);
+    sim->peers[t->peer].slots[t->slot].met_rot = 1;
     if (t->leases == 1 && !node->disk.kept[t->action.offset / SIM_EXTENT_UNIT].rotten)
         sim_world_fail(&sim->world, "a value on the disk of node %d changed while it was leased",
                        t->node);
