@@ -95,7 +95,7 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
 {
     struct master_core *core = base_calloc(1, sizeof *core);
     if (core == NULL)
-        return YOLK_ERR_NO_MEMORY;
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a master");
     if (config != NULL)
         core->config = *config;
     fill_defaults(&core->config);
@@ -130,7 +130,7 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
         (listens && (core->looked_up == NULL || core->looked_up_hashes == NULL)) ||
         (state_size > 0 && core->policy_state == NULL)) {
         master_core_destroy(core);
-        return YOLK_ERR_NO_MEMORY;
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a master");
     }
     *out = core;
     return YOLK_OK;

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    STEP_SECONDS = 60, /* by then a step has hung, and the signal ends the test */
+    WALK_MS = 700,     /* for one kind and one way */
+};
+
+/* Of the sanitizer, where there is one. */
+int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t step(const struct walk *walk, enum fault_kind kind, uint64_t nth, bool for_ever)
+{
+    alarm(STEP_SECONDS);
+    walk->prepare();
+    /* Said before, because a crash says nothing; the last such line repeats it. */
+    if (nth > 0)
+        fprintf(stderr, "YOLK_TORTURE=%s:%s:%llu:%s\n", walk->name, fault_kind_names[kind],
+                (unsigned long long)nth, for_ever ? "ever" : "once");
+    faults_arm(kind, nth, for_ever);
+    walk->act();
+    uint64_t calls = faults_disarm();
+    walk->finish();
+    alarm(0);
+    return calls;
+}
+
+static void no_leaks(const struct walk *walk)
+{
+    if (__lsan_do_recoverable_leak_check == NULL || __lsan_do_recoverable_leak_check() == 0)
+        return;
+    fprintf(stderr, "%s: memory was lost in the last steps\n", walk->name);
+    abort();
+}
+
+static uint64_t common(uint64_t a, uint64_t b)
+{
+    return b == 0 ? a : common(b, a % b);
+}
+
+/* In an order that has looked everywhere soon. */
+static void walk_kind(const struct walk *walk, enum fault_kind kind, bool for_ever, bool full)
+{
+    uint64_t total = step(walk, kind, 0, false);
+    uint64_t stride = total * 618 / 1000 | 1, end = now_ms() + WALK_MS, done = 0, at = 0;
+    while (total > 0 && common(total, stride) > 1)
+        stride++;
+    for (; done < total && (full || done < 3 || now_ms() < end); done++) {
+        /* In full one by one, and on as long as there are calls: their number varies. */
+        uint64_t nth = full ? done + 1 : at + 1;
+        (void)step(walk, kind, nth, for_ever);
+        at = (at + stride) % total;
+        if (full)
+            no_leaks(walk);
+    }
+    printf("%s: %s, %s: %llu of %llu calls\n", walk->name, fault_kind_names[kind],
+           for_ever ? "for ever" : "once", (unsigned long long)done, (unsigned long long)total);
+    no_leaks(walk);
+}
+
+static bool repeat_one(const struct walk *walk)
+{
+    const char *wish = getenv("YOLK_TORTURE");
+    char name[32], kind[32], how[8];
+    unsigned long long nth;
+    if (wish == NULL)
+        return false;
+    if (sscanf(wish, "%31[^:]:%31[^:]:%llu:%7s", name, kind, &nth, how) != 4) {
+        fprintf(stderr, "YOLK_TORTURE=%s: not ACTION:KIND:N:once|ever\n", wish);
+        abort();
+    }
+    for (unsigned k = 0; k < FAULT_KINDS && strcmp(name, walk->name) == 0; k++) {
+        if (strcmp(kind, fault_kind_names[k]) == 0)
+            (void)step(walk, k, nth, strcmp(how, "ever") == 0);
+    }
+    no_leaks(walk);
+    return true;
+}
+
+void walk_run(const struct walk *walk)
+{
+    bool full = getenv("YOLK_TORTURE_FULL") != NULL;
+    if (repeat_one(walk))
+        return;
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+        if (!(walk->kinds >> kind & 1))
+            continue;
+        walk_kind(walk, kind, false, full);
+        walk_kind(walk, kind, true, full);
+    }
+}
