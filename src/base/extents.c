@@ -10,7 +10,8 @@
 #define FL_COUNT   60u
 #define BIN_LOOK   32    /* holes of a bin that are looked at for a tight fit */
 #define FINGERS    4096u /* starting points for a search by address, at first */
-#define PER_FINGER 4u    /* nodes; beyond that there are twice as many fingers */
+#define PER_FINGER 4u    /* nodes; beyond that there are to be twice as many fingers */
+#define FILL_STEP  64u   /* nodes looked at for those with each new extent */
 #define MAX_NODES  (UINT32_MAX - 1)
 
 struct node {
@@ -30,6 +31,13 @@ struct node {
 
 enum { NODE_SPARE, NODE_FREE, NODE_USED };
 
+/* Each names the last node that was met there, plus one; 0: none. */
+struct fingers {
+    uint32_t *at;
+    uint32_t count;
+    uint64_t units; /* that one covers */
+};
+
 struct base_extents {
     struct node *nodes;
     uint32_t count; /* nodes ever taken from the array */
@@ -39,12 +47,12 @@ struct base_extents {
     uint64_t units;
     uint64_t free_units;
     uint64_t used_count;
-    uint64_t finger_units; /* units one finger covers */
     uint64_t fl_map;
     uint32_t sl_map[FL_COUNT];
     uint32_t bins[FL_COUNT][SL_COUNT];
-    uint32_t *fingers;
-    uint32_t finger_count;
+    struct fingers fingers;
+    struct fingers more; /* twice as many, being filled; `at` NULL: none */
+    uint32_t filled;     /* nodes that were looked at for those */
 };
 
 #define NONE BASE_EXTENTS_NONE
@@ -91,26 +99,46 @@ static void bin_remove(struct base_extents *a, uint32_t h)
         a->fl_map &= ~(1ull << fl);
 }
 
-static void fingers_fill(struct base_extents *a)
+static bool fingers_init(struct fingers *fingers, uint32_t count, uint64_t units)
 {
-    a->finger_units = a->units / a->finger_count + 1;
-    for (uint32_t i = 0; i < a->finger_count; i++)
-        a->fingers[i] = NONE;
-    for (uint32_t h = 0; h < a->count; h++)
-        if (a->nodes[h].state != NODE_SPARE)
-            a->fingers[a->nodes[h].offset / a->finger_units] = h;
+    fingers->at = base_calloc(count, sizeof *fingers->at);
+    fingers->count = count;
+    fingers->units = units / count + 1;
+    return fingers->at != NULL;
 }
 
-/* Twice as many fingers; without memory searches get slower, no more. */
+static void finger_set(struct fingers *fingers, const struct node *node, uint32_t h)
+{
+    fingers->at[node->offset / fingers->units] = h + 1;
+}
+
+/* There are too few: twice as many take over when all nodes were looked at, some at a time. Without
+ * memory searches get slower, no more. */
 static void fingers_grow(struct base_extents *a)
 {
-    uint32_t *fingers = base_malloc((size_t)a->finger_count * 2 * sizeof *fingers);
-    if (fingers == NULL)
+    if (a->more.at == NULL) {
+        if (!fingers_init(&a->more, a->fingers.count * 2, a->units))
+            return;
+        a->filled = 0;
+    }
+    for (uint32_t n = 0; n < FILL_STEP && a->filled < a->count; n++, a->filled++)
+        if (a->nodes[a->filled].state != NODE_SPARE)
+            finger_set(&a->more, &a->nodes[a->filled], a->filled);
+    if (a->filled < a->count)
         return;
-    free(a->fingers);
-    a->fingers = fingers;
-    a->finger_count *= 2;
-    fingers_fill(a);
+    free(a->fingers.at);
+    a->fingers = a->more;
+    a->more.at = NULL;
+}
+
+static void finger_note(struct base_extents *a, uint32_t h)
+{
+    finger_set(&a->fingers, &a->nodes[h], h);
+    if (a->more.at != NULL)
+        finger_set(&a->more, &a->nodes[h], h);
+    if (a->more.at != NULL ||
+        (a->count / PER_FINGER > a->fingers.count && a->fingers.count < a->units))
+        fingers_grow(a);
 }
 
 static bool grow(struct base_extents *a, uint32_t need)
@@ -159,21 +187,16 @@ enum yolk_status base_extents_create(uint64_t size, struct base_extents **out)
     if (a == NULL)
         return YOLK_ERR_NO_MEMORY;
     a->room = 64;
-    a->finger_count = FINGERS;
     a->nodes = base_malloc(a->room * sizeof *a->nodes);
-    a->fingers = base_malloc(FINGERS * sizeof *a->fingers);
-    if (a->nodes == NULL || a->fingers == NULL) {
+    if (!fingers_init(&a->fingers, FINGERS, units) || a->nodes == NULL) {
         base_extents_destroy(a);
         return YOLK_ERR_NO_MEMORY;
     }
     a->spare = NONE;
     a->units = a->free_units = units;
-    a->finger_units = units / a->finger_count + 1;
     for (uint32_t fl = 0; fl < FL_COUNT; fl++)
         for (uint32_t sl = 0; sl < SL_COUNT; sl++)
             a->bins[fl][sl] = NONE;
-    for (uint32_t i = 0; i < FINGERS; i++)
-        a->fingers[i] = NONE;
     uint32_t h = node_new(a);
     a->nodes[h] = (struct node){.offset = 0, .size = units, .prev = NONE, .next = NONE};
     a->first = h;
@@ -187,7 +210,8 @@ void base_extents_destroy(struct base_extents *a)
     if (a == NULL)
         return;
     free(a->nodes);
-    free(a->fingers);
+    free(a->fingers.at);
+    free(a->more.at);
     free(a);
 }
 
@@ -225,9 +249,7 @@ static uint32_t carve(struct base_extents *a, uint32_t h, uint64_t at, uint64_t 
     hole->owner = owner;
     a->free_units -= n;
     a->used_count++;
-    a->fingers[at / a->finger_units] = h;
-    if (a->count / PER_FINGER > a->finger_count && a->finger_count < a->units)
-        fingers_grow(a);
+    finger_note(a, h);
     return h;
 }
 
@@ -277,16 +299,17 @@ uint32_t base_extents_take(struct base_extents *a, uint64_t size, void *owner)
 static uint32_t covering(struct base_extents *a, uint64_t at)
 {
     uint32_t h = NONE;
-    for (uint64_t f = at / a->finger_units + 1; f-- > 0 && h == NONE;) {
-        uint32_t c = a->fingers[f];
-        if (c == NONE)
+    uint64_t units = a->fingers.units;
+    for (uint64_t f = at / units + 1; f-- > 0 && h == NONE;) {
+        uint32_t c = a->fingers.at[f];
+        if (c-- == 0)
             continue;
         const struct node *n = &a->nodes[c];
-        if (n->state == NODE_SPARE || n->offset / a->finger_units != f)
-            a->fingers[f] = NONE;
+        if (n->state == NODE_SPARE || n->offset / units != f)
+            a->fingers.at[f] = 0;
         else if (n->offset <= at)
             h = c;
-        else if (f == at / a->finger_units) {
+        else if (f == at / units) {
             while (a->nodes[c].offset > at)
                 c = a->nodes[c].prev;
             h = c;
@@ -316,8 +339,13 @@ enum yolk_status base_extents_grow(struct base_extents *a, uint64_t size)
     uint64_t more = size / BASE_EXTENTS_UNIT;
     if (more <= a->units)
         return YOLK_OK;
-    if (!grow(a, 1))
+    struct fingers fingers;
+    if (!fingers_init(&fingers, a->fingers.count, more))
         return YOLK_ERR_NO_MEMORY;
+    if (!grow(a, 1)) {
+        free(fingers.at);
+        return YOLK_ERR_NO_MEMORY;
+    }
     more -= a->units;
     uint32_t last = covering(a, a->units - 1);
     if (a->nodes[last].state == NODE_FREE) {
@@ -332,7 +360,13 @@ enum yolk_status base_extents_grow(struct base_extents *a, uint64_t size)
     bin_insert(a, last);
     a->units += more;
     a->free_units += more;
-    fingers_fill(a);
+    free(a->fingers.at);
+    free(a->more.at);
+    a->more.at = NULL;
+    a->fingers = fingers;
+    for (uint32_t h = 0; h < a->count; h++)
+        if (a->nodes[h].state != NODE_SPARE)
+            finger_set(&a->fingers, &a->nodes[h], h);
     return YOLK_OK;
 }
 
@@ -395,7 +429,7 @@ uint64_t base_extents_used_count(const struct base_extents *a)
 uint64_t base_extents_memory(const struct base_extents *a)
 {
     return sizeof *a + (uint64_t)a->room * sizeof *a->nodes +
-           (uint64_t)a->finger_count * sizeof *a->fingers;
+           (uint64_t)a->fingers.count * sizeof *a->fingers.at;
 }
 
 uint64_t base_extents_largest(const struct base_extents *a)

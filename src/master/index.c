@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 
 #define FIRST_BITS 10u
+#define PAGE_SLOTS 512u
+#define TOUCH_EACH 16u /* insertions: a page of the next table is met; done before it is used */
 #define MOVE_STEP                                                                                  \
     16u /* slots of the old table moved with each insertion: done long before the next growth */
 
@@ -26,8 +28,10 @@ struct table {
 
 struct master_index {
     struct table now;
-    struct table old; /* being emptied; slots NULL when there is none */
-    uint64_t moved;   /* old slots below this are done */
+    struct table old;  /* being emptied; slots NULL when there is none */
+    struct table next; /* will take over; slots NULL when that is far off */
+    uint64_t moved;    /* old slots below this are done */
+    uint64_t touched;  /* next slots below this have memory behind them */
 };
 
 /* Stands in the table being emptied where an entry was, so that probes go on past it. */
@@ -60,7 +64,8 @@ static uint64_t mask(const struct table *t)
 
 static bool table_init(struct table *t, uint32_t bits)
 {
-    /* calloc of a large block is lazily zeroed by the system: no pause here. */
+    /* calloc of a large block is lazily zeroed by the system: no pause here, but one for each page
+     * when it is met first. */
     t->slots = base_calloc(1ull << bits, sizeof *t->slots);
     t->bits = bits;
     t->used = 0;
@@ -86,6 +91,7 @@ void master_index_destroy(struct master_index *index)
         return;
     free(index->now.slots);
     free(index->old.slots);
+    free(index->next.slots);
     free(index);
 }
 
@@ -157,19 +163,36 @@ static void move_some(struct master_index *index)
     }
 }
 
+/* A new table's pages come from the system one after the other, before the table is used: else
+ * nearly each of the first insertions would meet a new one. */
+static bool prepare_next(struct master_index *index, uint64_t used)
+{
+    if (index->next.slots == NULL) {
+        if (index->now.bits >= 40 || !table_init(&index->next, index->now.bits + 1))
+            return false;
+        index->touched = 0;
+    }
+    if (used % TOUCH_EACH == 0 && index->touched < 1ull << index->next.bits) {
+        *(volatile slot_t *)&index->next.slots[index->touched] = EMPTY;
+        index->touched += PAGE_SLOTS;
+    }
+    return true;
+}
+
 enum yolk_status master_index_insert(struct master_index *index, entry_t *entry)
 {
-    uint64_t size = 1ull << index->now.bits;
-    if (index->now.used + index->old.used + 1 > size - size / 4) {
+    uint64_t size = 1ull << index->now.bits, used = index->now.used + index->old.used + 1;
+    bool prepared = used > size / 8 * 5 && prepare_next(index, used);
+    if (used > size - size / 4) {
+        if (!prepared)
+            return YOLK_ERR_NO_MEMORY;
         /* MOVE_STEP makes it certain that the old table is empty by now, were it not for removals.
          */
         while (index->old.slots != NULL)
             move_some(index);
-        struct table bigger;
-        if (index->now.bits >= 40 || !table_init(&bigger, index->now.bits + 1))
-            return YOLK_ERR_NO_MEMORY;
         index->old = index->now;
-        index->now = bigger;
+        index->now = index->next;
+        index->next.slots = NULL;
         index->moved = 0;
     }
     move_some(index);
