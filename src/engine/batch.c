@@ -17,6 +17,9 @@
 #include "platform/clock.h"
 
 enum { WAIT_FDS_MAX = 64, WAIT_PAUSE_MAX_NS = 20000000, WAIT_SPIN_NS = 50000, WAIT_SPINS = 64 };
+/* So long after something moved the next is looked for without sleep: what flows comes sooner than
+ * a sleeper wakes. */
+enum { WAIT_HOT_NS = 30000, WAIT_HOT_SPINS = 1000 };
 
 static struct batch *slot_at(struct yolk_engine *engine, uint32_t index)
 {
@@ -360,23 +363,31 @@ enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t han
 {
     struct pollfd fds[WAIT_FDS_MAX];
     uint64_t until = deadline_ns == 0 ? BATCH_NEVER : deadline_ns;
+    uint64_t hot_ns = 0;
     for (uint32_t idle = 0;; idle++) {
         struct batch *batch = lock_batch(engine, handle);
         if (batch == NULL)
             return YOLK_ERR_STALE;
-        if (batch_progress(engine, batch))
+        bool moved = batch_progress(engine, batch);
+        uint64_t now_ns = engine_now(engine);
+        if (moved || idle == 0) {
             idle = 0;
+            hot_ns = clock_after(now_ns, WAIT_HOT_NS);
+        }
+        bool hot = now_ns < hot_ns && idle < WAIT_HOT_SPINS;
         uint32_t pending = batch->state.pending;
-        bool complete;
-        uint32_t count = collect_fds(engine, batch, fds, &complete);
+        bool complete = false;
+        uint32_t count = hot ? 0 : collect_fds(engine, batch, fds, &complete);
         uint64_t due = batch->state.next_due_ns;
         pthread_mutex_unlock(&batch->lock);
         if (pending == 0)
             return YOLK_OK;
-        uint64_t now_ns = engine_now(engine);
         if (now_ns >= until)
             return base_fail(YOLK_ERR_TIMEOUT, 0, "%u tasks are not over yet", pending);
-        pause_until(fds, count, complete, now_ns, due < until ? due : until, idle);
+        if (hot)
+            (void)sched_yield();
+        else
+            pause_until(fds, count, complete, now_ns, due < until ? due : until, idle);
     }
 }
 
