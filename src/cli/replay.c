@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +373,31 @@ static int make_ssd(struct replay_options *options, char *folder, size_t size, b
     return 0;
 }
 
+/* Set by a signal: everything is then ended in order, so that the disk's files go too and nodes
+ * remove what they made. */
+static volatile sig_atomic_t asked_to_stop;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    asked_to_stop = 1;
+}
+
+bool replay_stopped(void)
+{
+    return asked_to_stop;
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    /* Once each: a second signal ends this process at once. */
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sigaction(numbers[i], &action, NULL);
+}
+
 /* Runs, reports, writes the JSON. 0: done without a wrong byte or a failed operation; 1: not so. */
 int replay_run(struct replay_options *options, struct replay_totals *totals)
 {
@@ -382,6 +408,7 @@ int replay_run(struct replay_options *options, struct replay_totals *totals)
         return 1;
     struct replay_worker *workers = calloc(REPLAY_WORKERS_MAX, sizeof *workers);
     int result = -1;
+    catch_signals();
     if (workers && !check_json_path(options->json_path) &&
         !make_ssd(options, folder, sizeof folder, &temporary))
         result = options->mode == REPLAY_PROCESSES ? run_processes(options, &trace, workers, totals)

@@ -174,6 +174,9 @@ int cli_replay_worker(int argc, char **argv); /* `yolk replay-worker`: not for p
 int replay_worker_start_thread(struct replay_worker *worker, struct replay_store *store);
 void replay_worker_join_thread(struct replay_worker *worker);
 
+/* replay.c. True once a signal asked for the end: the replay then fails, in order. */
+bool replay_stopped(void);
+
 /* replay_driver.c */
 int replay_drive(const struct replay_options *options, const struct trace *trace,
                  struct replay_cluster *cluster, struct replay_worker *workers, size_t worker_count,

@@ -46,25 +46,6 @@ struct replay_cluster {
     uint64_t sampled_ms;
 };
 
-/* Set by SIGINT and SIGTERM: the processes are then ended in order, so that nodes remove what they
- * made. Without that the kernel would kill them with this process. */
-static volatile sig_atomic_t asked_to_stop;
-
-static void ask_to_stop(int number)
-{
-    (void)number;
-    asked_to_stop = 1;
-}
-
-static void catch_signals(void)
-{
-    /* Once each: a second signal ends this process at once. */
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 static uint64_t now_ms(void)
 {
     struct timespec now;
@@ -152,7 +133,7 @@ static int wait_ready(struct child *child)
         uint64_t now = now_ms();
         char byte;
         struct pollfd wait = {.fd = child->output_fd, .events = POLLIN};
-        if (asked_to_stop)
+        if (replay_stopped())
             return -1;
         if (now >= end_ms || poll(&wait, 1, (int)(end_ms - now)) == 0) {
             fprintf(stderr, "yolk replay: %s was not ready after %d s\n", child->role,
@@ -275,10 +256,8 @@ static int await_child(struct child *child)
 struct replay_cluster *replay_cluster_create(const struct replay_options *options)
 {
     struct replay_cluster *cluster = calloc(1, sizeof *cluster);
-    if (cluster) {
+    if (cluster)
         cluster->options = options;
-        catch_signals();
-    }
     return cluster;
 }
 
@@ -388,10 +367,6 @@ int replay_cluster_watch(struct replay_cluster *cluster, struct replay_worker *w
 {
     int status;
     uint64_t now = now_ms();
-    if (asked_to_stop) {
-        fprintf(stderr, "yolk replay: stopped by a signal\n");
-        return -1;
-    }
     if (now - cluster->sampled_ms >= 1000) {
         cluster->sampled_ms = now;
         sample(cluster, workers, worker_count);

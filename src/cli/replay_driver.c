@@ -273,6 +273,10 @@ static void receive(struct driver *driver, size_t index)
 /* Restarts what died. -1: the replay cannot go on. */
 static int heal(struct driver *driver)
 {
+    if (replay_stopped()) {
+        fprintf(stderr, "yolk replay: stopped by a signal\n");
+        return -1;
+    }
     if (!driver->cluster)
         return 0;
     if (replay_cluster_watch(driver->cluster, driver->workers, driver->worker_count))

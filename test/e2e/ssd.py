@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import sys
 
 from harness import check, check_equal, check_in, eventually, main, test
@@ -63,6 +64,21 @@ def _(c):
         check(report["hits_by_tier"]["ssd"] > 0 and report["hits_by_tier"]["memory"] > 0, report)
         where = out.split("disk files are in ", 1)[1].split(",", 1)[0]
         check(not os.path.exists(where), f"{where} is left")
+
+
+@test("ssd.replay-stopped")
+def _(c):
+    """A replay that a signal ends fails, soon, and leaves none of its disk's files."""
+    for mode in ("--embedded", "--processes"):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process = c.yolk("replay", "--synthetic", "--requests", "20000", "--dram", "32MiB", "--ssd", "64MiB", mode,
+                             "--report-every", "1")
+            where = process.wait_line("disk files are in ([^,]*),")[1]
+            process.wait_line("progress 1 of")
+            check(os.path.isdir(where), f"{where} is not there")
+            process.signal(number)
+            check_equal(process.wait(30), 1, f"exit code of {mode} after {number}")
+            check(not os.path.exists(where), f"{mode}: {where} is left after {number}")
 
 
 @test("ssd.faults")
