@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "master/index.h"
 
@@ -113,12 +114,47 @@ static void a_walk_survives_growth(void **state)
     free(items);
 }
 
+static bool refuse(void *self)
+{
+    ++*(uint32_t *)self;
+    return true;
+}
+
+/* The table that takes over is asked for early, and again until it is there; only without any room
+ * an insertion fails, and changes nothing. */
+static void grows_when_memory_comes_back(void **state)
+{
+    (void)state;
+    enum { FULL = 768, ALL = 4000 }; /* of 1024 */
+    struct item *items = calloc(ALL, sizeof *items);
+    struct master_index *index = NULL;
+    uint32_t refused = 0;
+    assert_int_equal(master_index_create(&index), YOLK_OK);
+    for (uint32_t i = 0; i < ALL; i++)
+        item_init(&items[i], i, UINT64_MAX);
+    base_alloc_set_hook(refuse, &refused);
+    for (uint32_t i = 0; i < FULL; i++)
+        assert_int_equal(master_index_insert(index, &items[i].entry), YOLK_OK);
+    assert_int_equal(refused, FULL - 640);
+    assert_int_equal(master_index_insert(index, &items[FULL].entry), YOLK_ERR_NO_MEMORY);
+    assert_null(find(index, &items[FULL]));
+    assert_int_equal(master_index_count(index), FULL);
+    base_alloc_set_hook(NULL, NULL);
+    for (uint32_t i = FULL; i < ALL; i++)
+        assert_int_equal(master_index_insert(index, &items[i].entry), YOLK_OK);
+    for (uint32_t i = 0; i < ALL; i++)
+        assert_ptr_equal(find(index, &items[i]), &items[i].entry);
+    master_index_destroy(index);
+    free(items);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_flags),
         cmocka_unit_test(survives_colliding_hashes),
         cmocka_unit_test(a_walk_survives_growth),
+        cmocka_unit_test(grows_when_memory_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
