@@ -51,6 +51,32 @@ def _(c):
     check_in("one of --trace FILE and --synthetic", err, "message")
 
 
+@test("bench.rows")
+def _(c):
+    """Rows of the report and of its JSON say the same; counts that do not depend on the machine are as promised."""
+    path = c.path("rows.json")
+    code, out, err = c.run("bench", "--quick", "engine", "messages", "--json", path, timeout_s=170)
+    check_equal(code, 0, f"exit code\n{err}")
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    rows = {row["name"]: row for row in report["rows"]}
+    check(report["quick"], "quick")
+    for name in ("null request", "null request, allocations", "null request, system calls", "exist, master sleeps",
+                 "exist, master polls 50 us", "exist, system calls", "exist, allocations"):
+        check_in(name, rows, "row")
+        check_in(name.encode(), out, "report")
+    check_equal(rows["null request, allocations"]["value"], 0, "allocations of a request")
+    if rows["null request, system calls"]["value"] is not None:  # the kernel lets us count
+        check_equal(rows["null request, system calls"]["value"], 0, "system calls of a request")
+        check(rows["exist, system calls"]["value"] >= 2, "an exist sends and receives")
+    for row in report["rows"]:
+        check(row["value"] is None or row["value"] >= 0, row)
+        check_equal(row["ratio"] is None, row["ceiling"] is None, f"ratio and ceiling of {row}")
+    echo = rows["exist, master sleeps"]
+    check(abs(echo["ratio"] - echo["ceiling"] / echo["value"]) < 1e-9, f"less is better: {echo}")
+    check_equal(echo["holds"], echo["ratio"] >= 1 / 1.3, "holds")
+
+
 @test("bench.wrong-use")
 def _(c):
     """A wrong name or folder is refused and named."""
