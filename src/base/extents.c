@@ -16,7 +16,8 @@
 
 struct node {
     uint64_t offset; /* both in units */
-    uint64_t size;
+    uint64_t size : 62;
+    uint64_t state : 2;
     uint32_t prev; /* by address */
     uint32_t next;
     union {
@@ -26,8 +27,9 @@ struct node {
         } bin;       /* free */
         void *owner; /* used */
     };
-    uint32_t state;
 };
+
+_Static_assert(sizeof(struct node) == 32, "one an extent: it is to stay compact");
 
 enum { NODE_SPARE, NODE_FREE, NODE_USED };
 
