@@ -16,9 +16,10 @@
 #include "wire/hello.h"
 #include "wire/msg.h"
 
-/* Frames of one connection in one turn: its batch is answered with one write, and no other waits
- * longer. */
+/* Of one connection in one turn: its batch is answered with one write, and no other waits longer.
+ * A frame that begins below the bytes is performed as a whole. */
 #define FRAMES_A_TURN       64
+#define BYTES_A_TURN        (128u * 1024u)
 #define HANDSHAKE_INPUT_MAX (16u * 1024u)
 #define OUTPUT_MAX_DEFAULT  (64u << 20)
 #define HANDSHAKE_MS        5000
@@ -219,7 +220,7 @@ static enum loop_input on_input(void *self, struct loop_stream *stream, const ui
     size_t at = 0;
     enum loop_input answer = LOOP_WAIT;
     for (int frames = 0; size - at >= WIRE_HEADER_SIZE; frames++) {
-        if (frames == FRAMES_A_TURN) {
+        if (frames == FRAMES_A_TURN || at >= BYTES_A_TURN) {
             answer = LOOP_MORE;
             break;
         }

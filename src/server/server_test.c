@@ -359,6 +359,47 @@ static void test_pipelined_requests_are_answered_in_order(void **state)
     stop();
 }
 
+/* Each of them is most of what is performed in a turn. */
+static void test_large_requests_are_answered_in_order(void **state)
+{
+    (void)state;
+    enum { COUNT = 12, KEYS = 2000 };
+    struct base_buf out, keys;
+    static uint8_t body[65536];
+    static char names[KEYS][40];
+    struct wire_view views[KEYS];
+    start(NULL, 0);
+    int fd = dial();
+    assert_int_equal(greet(fd, NULL, WIRE_PURPOSE_CONTROL), YOLK_OK);
+    uint64_t session = open_session(fd);
+    base_buf_init(&keys, 1u << 20);
+    base_buf_init(&out, 16u << 20);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(names[i], sizeof(names[i]), "%039d", i);
+        views[i] = wire_view_text(names[i]);
+    }
+    assert_int_equal(wire_keys_build(&keys, views, KEYS), YOLK_OK);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        struct wire_keys_request exist = {.request = {.session = session},
+                                          .keys = wire_view_buf(&keys)};
+        assert_int_equal(wire_frame_encode(WIRE_EXIST, 100 + i, &exist, &out), YOLK_OK);
+    }
+    assert_int_equal(net_send_all(fd, out.data, out.size, soon()), YOLK_OK);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        struct wire_header header;
+        struct wire_results_reply reply;
+        assert_int_equal(receive(fd, body, sizeof(body), &header), WIRE_EXIST_REPLY);
+        assert_int_equal(header.request_id, 100 + i);
+        assert_int_equal(wire_decode(header.kind, body, header.body_size, &reply), YOLK_OK);
+        assert_int_equal(reply.status, YOLK_OK);
+        assert_int_equal(reply.results.size, KEYS * 4u);
+    }
+    base_buf_free(&keys);
+    base_buf_free(&out);
+    net_close(fd);
+    stop();
+}
+
 static void test_port_in_use(void **state)
 {
     (void)state;
@@ -387,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_slow_hello_is_closed),
         cmocka_unit_test(test_connection_limit),
         cmocka_unit_test(test_pipelined_requests_are_answered_in_order),
+        cmocka_unit_test(test_large_requests_are_answered_in_order),
         cmocka_unit_test(test_port_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
