@@ -8,7 +8,7 @@
 #define SL_BITS    5u
 #define SL_COUNT   (1u << SL_BITS)
 #define FL_COUNT   60u
-#define BIN_LOOK   32    /* holes of a bin that are looked at for a tight fit */
+#define BIN_LOOK   16    /* holes of a bin that are looked at for a tight fit */
 #define FINGERS    4096u /* starting points for a search by address, at first */
 #define PER_FINGER 4u    /* nodes; beyond that there are to be twice as many fingers */
 #define FILL_STEP  64u   /* nodes looked at for those with each new extent */
