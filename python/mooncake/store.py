@@ -274,10 +274,9 @@ class MooncakeDistributedStore(_store.Store):
         full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it. tenant_id: only "default". Without effect: metadata_server,
         rdma_devices, engine, enable_client_http_server, client_http_port.
         """
-        times = {}
         if isinstance(local_hostname, dict):
             return self._setup_from(local_hostname)
-        return self._join(times, local_hostname, global_segment_size, local_buffer_size, protocol, master_server_addr,
+        return self._join({}, local_hostname, global_segment_size, local_buffer_size, protocol, master_server_addr,
                           engine, enable_ssd_offload, ssd_offload_path, tenant_id, enable_client_http_server)
 
     def _setup_from(self, settings):

@@ -7,7 +7,8 @@
 #include "extension.h"
 
 struct handle {
-    PyObject_HEAD struct session *session; /* NULL: the value is in `copy` */
+    PyObject base;
+    struct session *session; /* NULL: the value is in `copy` */
     struct yolk_buffer buffer;
     void *copy;
     Py_ssize_t exports;
@@ -34,9 +35,10 @@ static void give_back(struct handle *self)
     if (session == NULL)
         return;
     self->session = NULL;
-    Py_BEGIN_ALLOW_THREADS yolk_store_release_buffer(session_store(session), &self->buffer);
+    PyThreadState *thread = PyEval_SaveThread();
+    yolk_store_release_buffer(session_store(session), &self->buffer);
     session_release_buffer(session);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(thread);
 }
 
 static void *data_of(const struct handle *self)

@@ -156,7 +156,8 @@ void session_close_all(void)
     while (owned != NULL) {
         struct session *session = owned;
         session_disown(session);
-        Py_BEGIN_ALLOW_THREADS(void) session_close(session);
-        Py_END_ALLOW_THREADS
+        PyThreadState *thread = PyEval_SaveThread();
+        (void)session_close(session);
+        PyEval_RestoreThread(thread);
     }
 }

@@ -258,7 +258,7 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
     for (size_t from = 0; from < valid && status == YOLK_OK;) {
         size_t to = from;
         uint64_t bytes = 0;
-        while (to < valid && to - from < store->tuning.window_keys &&
+        while (to < valid && to - from < MAX_BATCH_KEYS &&
                (to == from || bytes + items[to].key_size <= store->tuning.window_key_bytes))
             bytes += items[to++].key_size;
         struct question question = {kind, 0, items + from, to - from, force};

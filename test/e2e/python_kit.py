@@ -6,13 +6,13 @@ import mmap
 import os
 import sys
 
-from harness import Skip, build_dir, check_equal
-
 MIB = 1 << 20
 
 
 def folder():
     """Where the package lies; skips the test if it was not built."""
+    from harness import Skip, build_dir
+
     path = os.path.join(build_dir(), "python")
     if not os.path.exists(os.path.join(path, "mooncake", "_store.abi3.so")):
         raise Skip("mooncake.store is not built: no headers of Python 3.11 or later")
@@ -41,7 +41,9 @@ def open_store(master, segment=64 * MIB, **more):
         "master_server_addr": master,
         **more,
     }
-    check_equal(store.setup(settings), 0, "setup: " + module().last_error())
+    code = store.setup(settings)
+    if code != 0:
+        raise AssertionError("setup: %d: %s" % (code, module().last_error()))
     return store
 
 

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call of the library on a batch, without the GIL, and Python's answer. */
+#include "calls.h"
+
+const char calls_not_set_up[] = "the store is not set up: call setup() and look at its result";
+
+/* A session_leave is owed, unless NULL. */
+struct session *calls_enter(struct store *self)
+{
+    if (self->session != NULL && session_enter(self->session))
+        return self->session;
+    (void)code_with_text(YOLK_ERR_CLOSED, calls_not_set_up);
+    return NULL;
+}
+
+static void fail_all(struct batch *batch, int64_t code)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        batch->kvs[i].result = code;
+}
+
+static enum yolk_status ask(struct yolk_store *store, struct batch *batch, enum verb verb)
+{
+    switch (verb) {
+    case VERB_PUT:
+        return yolk_store_put_replicas(store, batch->kvs, batch->count, batch->replica_num);
+    case VERB_GET:
+        return yolk_store_get(store, batch->kvs, batch->count);
+    case VERB_EXIST:
+        return yolk_store_exist(store, batch->kvs, batch->count);
+    default:
+        return yolk_store_remove(store, batch->kvs, batch->count, verb == VERB_REMOVE_FORCED);
+    }
+}
+
+/* Every result becomes what Python is told. */
+void calls_perform(struct store *self, struct batch *batch, enum verb verb)
+{
+    if (batch->failure != 0) {
+        fail_all(batch, batch->failure);
+        return;
+    }
+    struct session *session = calls_enter(self);
+    if (session == NULL) {
+        fail_all(batch, code_of(YOLK_ERR_CLOSED));
+        return;
+    }
+    enum yolk_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    status = ask(session_store(session), batch, verb);
+    session_leave(session);
+    PyEval_RestoreThread(thread);
+    if (status != YOLK_OK)
+        (void)code_of_failure(status);
+    for (size_t i = 0; i < batch->count; i++) {
+        int64_t code = code_of(batch->kvs[i].result);
+        batch->kvs[i].result = verb == VERB_PUT && code > 0 ? 0 : code;
+    }
+}
+
+static PyObject *results_of(const struct batch *batch)
+{
+    PyObject *list = PyList_New((Py_ssize_t)batch->count);
+    for (size_t i = 0; list != NULL && i < batch->count; i++) {
+        PyObject *number = PyLong_FromLongLong(batch->kvs[i].result);
+        if (number == NULL || PyList_SetItem(list, (Py_ssize_t)i, number) != 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* The end of most methods: `taken` is what taking the arguments apart said. */
+PyObject *calls_answer_one(struct store *self, struct batch *batch, int taken, enum verb verb)
+{
+    PyObject *result = NULL;
+    if (taken == 0) {
+        calls_perform(self, batch, verb);
+        result = PyLong_FromLongLong(batch->kvs[0].result);
+    }
+    batch_free(batch);
+    return result;
+}
+
+PyObject *calls_answer_all(struct store *self, struct batch *batch, int taken, enum verb verb)
+{
+    PyObject *result = NULL;
+    if (taken == 0) {
+        calls_perform(self, batch, verb);
+        result = results_of(batch);
+    }
+    batch_free(batch);
+    return result;
+}
