@@ -104,6 +104,14 @@ enum format_found format_superblock_decode(const uint8_t block[FORMAT_BLOCK],
     return sb->version == FORMAT_VERSION && sizes_can_be(sb) ? FORMAT_VALID : FORMAT_DAMAGED;
 }
 
+bool format_superblock_begun(const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size && i < sizeof MAGIC; i++)
+        if (bytes[i] != 0 && bytes[i] != MAGIC[i])
+            return false;
+    return true;
+}
+
 /* ---- frame ---- */
 enum {
     FR_MAGIC = 0,

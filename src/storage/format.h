@@ -67,6 +67,8 @@ void format_superblock_encode(const struct format_superblock *sb, uint8_t block[
 /* For FORMAT_NEWER `sb` holds version and features, for FORMAT_VALID everything. */
 enum format_found format_superblock_decode(const uint8_t block[FORMAT_BLOCK],
                                            struct format_superblock *sb);
+/* Whether a file that begins so may be one of ours whose making was cut off, at whichever byte. */
+bool format_superblock_begun(const uint8_t *bytes, size_t size);
 
 static inline uint64_t format_area_offset(const struct format_superblock *sb, unsigned area)
 {

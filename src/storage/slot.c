@@ -46,6 +46,21 @@ static int open_locked(const struct file_system *fs, const char *path, unsigned 
                                                         : base_fail_context(status, "%s", path);
 }
 
+/* What lies under the name in the making, and was not begun by us, is somebody's. */
+static int refuse_foreign(struct file *file, const char *path)
+{
+    size_t got = 0;
+    uint8_t *block = aligned_alloc(FORMAT_BLOCK, FORMAT_BLOCK);
+    if (block == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "a superblock");
+    int status = file_pread(file, block, FORMAT_BLOCK, 0, &got);
+    if (status == YOLK_OK && !format_superblock_begun(block, got))
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                           "%s is refused, and not touched: it is not an extent file", path);
+    free(block);
+    return status;
+}
+
 /* Files are made under another name, so that the slot's name is only ever that of a whole one. Who
  * holds the lock of the other name makes the file; but between our open and our lock it may have
  * been made, renamed and left, and then AGAIN is the answer. */
@@ -67,7 +82,12 @@ static int open_fresh(const struct file_system *fs, const char *path, struct fil
         *out = NULL;
         return status == YOLK_OK ? YOLK_ERR_AGAIN : status;
     }
-    return YOLK_OK;
+    status = refuse_foreign(*out, fresh);
+    if (status != YOLK_OK) {
+        file_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 static int take(const struct file_system *fs, struct slot *slot)

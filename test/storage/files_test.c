@@ -125,6 +125,34 @@ static void refuses_foreign_files(void **state)
     kit_free(&kit);
 }
 
+/* Under the name that a file has while it is made lies what a crash left, or something else. */
+static void refuses_foreign_files_in_the_making(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        int status;
+    } found[] = {{"hello", 5, YOLK_ERR_UNSUPPORTED},
+                 {"YOLKED eggs", 11, YOLK_ERR_UNSUPPORTED},
+                 {"", 0, YOLK_OK},
+                 {"YOLK\0\0\0\0", 8, YOLK_OK}};
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) {
+        struct kit kit;
+        kit_init(&kit, 11, CAPACITY);
+        disk_put(kit.disk, KIT_SLOT0 ".new", found[i].bytes, found[i].size);
+        assert_int_equal(storage_open(&kit.fs, &kit.options, &kit.s), found[i].status);
+        if (found[i].status != YOLK_OK) {
+            uint64_t size;
+            assert_non_null(strstr(yolk_last_error(), KIT_SLOT0 ".new is refused"));
+            assert_memory_equal(disk_bytes(kit.disk, KIT_SLOT0 ".new", &size), found[i].bytes,
+                                found[i].size);
+            assert_int_equal(size, found[i].size);
+        }
+        kit_free(&kit);
+    }
+}
+
 static void refuses_newer_formats(void **state)
 {
     (void)state;
@@ -354,6 +382,7 @@ int main(void)
         cmocka_unit_test(shrinks_to_the_disk),
         cmocka_unit_test(works_where_blocks_cannot_be_reserved),
         cmocka_unit_test(refuses_foreign_files),
+        cmocka_unit_test(refuses_foreign_files_in_the_making),
         cmocka_unit_test(refuses_newer_formats),
         cmocka_unit_test(refuses_a_file_without_its_journal),
         cmocka_unit_test(goes_on_with_damage),
