@@ -50,7 +50,7 @@ static void many_keys_of_an_operation_are_told_apart(void **state)
     (void)state;
     enum { KEYS = 30, STEP = 17 }; /* without a common divisor */
     struct wire_replica first[KEYS], again;
-    char key[8];
+    char key[16];
     for (uint32_t i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "k%u", i);
         assert_int_equal(kit_put(&kit, 2, writer, 1, key, 64, &first[i]).status, YOLK_OK);
