@@ -4,8 +4,12 @@
 Calls answer 0, a count or a size, or a negative code (ERROR_CODES); they raise TypeError for arguments of a
 wrong type only. last_error() says in a sentence what a negative code of this thread was about.
 """
+import asyncio
+import ctypes
 import enum
+import functools
 import logging
+import mmap
 import os
 import secrets
 
@@ -13,15 +17,15 @@ from mooncake import _store
 from mooncake._store import BufferHandle, last_error
 
 __all__ = ["BufferHandle", "Descriptor", "DiskDescriptor", "ERROR_CODES", "MemoryDescriptor",
-           "MooncakeDistributedStore", "ObjectDataType", "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig",
-           "SoftPinAction", "last_error"]
+           "MooncakeDistributedStore", "MooncakeDistributedStoreAsync", "MooncakeHostMemAllocator", "ObjectDataType",
+           "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig", "SoftPinAction", "last_error"]
 
 _log = logging.getLogger("mooncake.store")
 
 _MIB = 1 << 20
 _U64_MAX = (1 << 64) - 1
 _MEMORY = 0
-_INVALID, _UNSUPPORTED, _CONFIG = -1, -16, -303  # of enum yolk_status
+_INVALID, _UNSUPPORTED, _NO_MEMORY, _CONFIG = -1, -16, -20, -303  # of enum yolk_status
 # Ports that upstream's clients take if none is given. Here it only tells clients of one host apart.
 _PORTS = (12300, 14300)
 
@@ -300,7 +304,9 @@ class MooncakeDistributedStore(_store.Store):
             segment_size = _bytes("global_segment_size", segment_size)
             buffer_size = _bytes("local_buffer_size", buffer_size)
             transport = _transport(_text("protocol", protocol))
-            ssd_size, ssd_file = _ssd(_text("ssd_offload_path", ssd_path)) if _flag("enable_ssd_offload", ssd) else (0, None)
+            ssd_size, ssd_file = 0, None
+            if _flag("enable_ssd_offload", ssd):
+                ssd_size, ssd_file = _ssd(_text("ssd_offload_path", ssd_path))
             _refuse_tenant(_text("tenant_id", tenant))
             timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
             put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
@@ -330,3 +336,47 @@ class MooncakeDistributedStore(_store.Store):
         keys = list(keys)
         return {key: [ReplicaDescriptor(*place) for place in places]
                 for key, places in zip(keys, self._places(keys)) if places is not None}
+
+
+class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
+    """The same store; each method NAME is also there as async_NAME, which runs it in the default executor."""
+
+    def __getattr__(self, name):
+        if not name.startswith("async_"):
+            raise AttributeError("%s has no attribute %r" % (type(self).__name__, name))
+        method = getattr(self, name[len("async_"):])
+
+        @functools.wraps(method)
+        async def call(*args, **named):
+            return await asyncio.get_running_loop().run_in_executor(None, functools.partial(method, *args, **named))
+
+        return call
+
+
+class MooncakeHostMemAllocator:
+    """Page-aligned memory, given by its address, that processes started by fork share."""
+
+    def __init__(self):
+        self._maps = {}
+
+    def alloc(self, size):
+        """The address of `size` bytes; 0 if there is not so much."""
+        if size <= 0:
+            _store._fail(_INVALID, "alloc needs a size of at least 1, not %d" % size)
+            return 0
+        try:
+            memory = mmap.mmap(-1, size)
+        except (OSError, OverflowError) as error:
+            _store._fail(_NO_MEMORY, "cannot allocate %d bytes: %s" % (size, error))
+            return 0
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._maps[address] = memory
+        return address
+
+    def free(self, address):
+        """0, or a negative code: the address is none that alloc() gave. Unregister the memory first."""
+        memory = self._maps.pop(address, None)
+        if memory is None:
+            return _store._fail(_INVALID, "free: %d is not of this allocator" % address)
+        memory.close()
+        return 0

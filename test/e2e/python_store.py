@@ -3,6 +3,7 @@
 """The Python module mooncake.store: names, numbers, what each call answers, and how long it keeps others waiting."""
 
 import ast
+import asyncio
 import ctypes
 import inspect
 import os
@@ -14,7 +15,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import check, check_equal, check_in, free_port, main, test
+import harness
+from harness import Skip, check, check_equal, check_in, eventually, free_port, main, test
 from python_kit import MIB, Memory, folder, module, open_store, pattern
 
 # Codes of the table that no test can bring about from outside, and why.
@@ -325,7 +327,14 @@ def copies(context):
     check_equal(store.put("alone", b"1", config), 0)
     check_equal(len(store.get_replica_desc("alone")), 1)
     other = open_store(address)
-    check_equal(store.put("two", pattern(2, 5000), config), 0, m.last_error())
+
+    def put_twice():
+        # A new node is given nothing before it has said that it knows the others.
+        store.remove("two", True)
+        check_equal(store.put("two", pattern(2, 5000), config), 0, m.last_error())
+        return len(store.get_replica_desc("two")) == 2
+
+    eventually(put_twice, text="a second copy")
     config.replica_num = 1  # the same object, used again
     check_equal(store.put("one", b"1", config), 0)
     places = store.batch_get_replica_desc(["two", "none", "one"])
@@ -384,6 +393,38 @@ def handles(context):
     del view, handle
     check_equal(store.get("k"), b"again")
     check_equal(store.close(), 0)
+
+
+@test("memory for host pools, and calls in an event loop")
+def host_memory(context):
+    m = module()
+    _, address = context.master()
+    allocator = m.MooncakeHostMemAllocator()
+    size = 3 * MIB + 1
+    at = allocator.alloc(size)
+    check(at > 0 and at % 4096 == 0, "address %d" % at)
+    ctypes.memmove(at, pattern(1, size), size)
+    check_equal(allocator.alloc(0), 0, "no bytes")
+    check_equal(allocator.alloc(1 << 62), 0, "too much")
+    store = m.MooncakeDistributedStoreAsync()
+
+    async def work():
+        check_equal(await store.async_setup(master_server_addr=address), 0, m.last_error())
+        check_equal(store.register_buffer(at, size), 0)
+        check_equal(await store.async_put_from("k", at, size), 0)
+        check_equal(await asyncio.gather(store.async_is_exist("k"), store.async_is_exist("l")), [1, 0])
+        return await store.async_get("k")
+
+    check(asyncio.run(work()) == pattern(1, size), "another value")
+    try:
+        store.async_no_such_name
+    except AttributeError as error:
+        check_in("no_such_name", str(error))
+    else:
+        check(False, "any name is there")
+    check_equal((store.unregister_buffer(at), store.close()), (0, 0))
+    check_equal((allocator.free(at), allocator.free(at)), (0, -600))
+    check_in("not of this allocator", m.last_error())
 
 
 class Counter(threading.Thread):
@@ -564,6 +605,30 @@ def exits(context):
         check("Fatal" not in done.stderr and "Assert" not in done.stderr, done.stderr)
     store = open_store(address, 0)
     check_equal(store.close(), 0)
+
+
+# Of this file and python_engines.py: those in which no time is measured.
+SANITIZED = {
+    "python_store.py": (codes, items, small_buffers, setup_forms, surface, copies, handles, host_memory, life, exits),
+    "python_engines.py": (),  # all
+}
+
+
+@test("the same with ASan and UBSan")
+def sanitized(context):
+    build = os.environ.get("YOLK_ASAN_BUILD", "")
+    if not os.path.exists(os.path.join(build, "python", "mooncake", "_store.abi3.so")):
+        raise Skip("YOLK_ASAN_BUILD names no sanitized build with mooncake.store")
+    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    # What Python itself keeps until the end is no leak of ours.
+    environment = dict(os.environ, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc",
+                       YOLK_ASAN_BUILD="")
+    for file, functions in SANITIZED.items():
+        names = [name for name, function in harness._tests if function in functions]
+        check_equal(len(names), len(functions))
+        done = subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), file), "--build", build,
+                               *names], env=environment, capture_output=True, text=True, timeout=600)
+        check(done.returncode == 0 and "skip " not in done.stdout, done.stdout[-4000:] + done.stderr[-4000:])
 
 
 if __name__ == "__main__":
