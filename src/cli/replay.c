@@ -396,6 +396,9 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         sigaction(numbers[i], &action, NULL);
+    /* Nobody reads the output any more. It comes with each further line. */
+    action.sa_flags = 0;
+    sigaction(SIGPIPE, &action, NULL);
 }
 
 /* Runs, reports, writes the JSON. 0: done without a wrong byte or a failed operation; 1: not so. */

@@ -70,7 +70,7 @@ def _(c):
 def _(c):
     """A replay that a signal ends fails, soon, and leaves none of its disk's files."""
     for mode in ("--embedded", "--processes"):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             process = c.yolk("replay", "--synthetic", "--requests", "20000", "--dram", "32MiB", "--ssd", "64MiB", mode,
                              "--report-every", "1")
             where = process.wait_line("disk files are in ([^,]*),")[1]
