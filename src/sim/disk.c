@@ -63,13 +63,13 @@ static int offer_next(void *self, uint64_t *cursor, struct store_disk_offer *off
     return 1;
 }
 
-static void offer_reject(void *self, uint64_t offset)
+static int offer_reject(void *self, uint64_t offset)
 {
     struct sim_disk *disk = self;
     uint64_t seq;
-    disk->rejected++;
-    if (storage_delete(disk->storage, offset, &seq) != YOLK_OK)
-        base_error_clear();
+    int status = storage_delete(disk->storage, offset, &seq);
+    disk->rejected += status == YOLK_OK;
+    return status == YOLK_ERR_NOT_FOUND ? YOLK_OK : status;
 }
 
 /* ---- the beginning ---- */

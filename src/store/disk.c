@@ -80,15 +80,16 @@ static int offer_next(void *self, uint64_t *cursor, struct store_disk_offer *off
     return found;
 }
 
-static void offer_reject(void *self, uint64_t offset)
+static int offer_reject(void *self, uint64_t offset)
 {
     struct store_disk *disk = self;
     uint64_t seq;
     mutex_lock(&disk->lock);
-    /* NOT_FOUND is what is wanted; without memory it is offered, and refused, again. */
-    if (storage_delete(disk->storage, offset, &seq) == YOLK_OK)
+    int status = storage_delete(disk->storage, offset, &seq);
+    if (status == YOLK_OK)
         condition_signal(&disk->changed);
     mutex_unlock(&disk->lock);
+    return status == YOLK_ERR_NOT_FOUND ? YOLK_OK : status;
 }
 
 const struct store_disk_mount *store_disk_mount(struct store_disk *disk)

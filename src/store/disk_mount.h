@@ -25,6 +25,6 @@ struct store_disk_mount {
     /* The extent with the lowest offset >= *cursor; moves the cursor past it. 0: there is none. */
     int (*next)(void *self, uint64_t *cursor, struct store_disk_offer *offer);
     /* The master does not want the extent at `offset`: it is deleted. */
-    void (*reject)(void *self, uint64_t offset);
+    int (*reject)(void *self, uint64_t offset); /* OK also when there is none; NO_MEMORY */
 };
 #endif

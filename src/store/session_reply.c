@@ -86,10 +86,12 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
     offer_parts(session, now_ns);
 }
 
-/* Removes what the master did not take: its space may be given to others from now on. */
-static void drop_rejected(struct store_session *session, struct wire_view rejected)
+/* Removes what the master did not take: its space may be given to others from now on. What cannot
+ * be removed now (NO_MEMORY) has to be offered, and refused, again. */
+static int drop_rejected(struct store_session *session, struct wire_view rejected)
 {
     const struct store_disk_mount *disk = session->options.disk;
+    int status = YOLK_OK;
     for (uint32_t i = 0; i < wire_u32s_count(rejected); i++) {
         uint32_t index = wire_u32s_at(rejected, i);
         if (index >= session->offered_count)
@@ -97,8 +99,11 @@ static void drop_rejected(struct store_session *session, struct wire_view reject
         if (session->part == PART_MEMORY)
             store_mirror_free(session->options.mirror, session->offered[index]);
         else
-            disk->reject(disk->self, session->offered[index]);
+            status = disk->reject(disk->self, session->offered[index]);
+        if (status != YOLK_OK)
+            return status;
     }
+    return YOLK_OK;
 }
 
 static void offer_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
@@ -114,8 +119,11 @@ static void offer_reply(struct store_session *session, uint64_t now_ns, const ui
         store_session_refuse(session, now_ns, reply.status, reply.text);
         return;
     }
-    drop_rejected(session, reply.rejected);
-    if (!session->offer_last) {
+    int status = drop_rejected(session, reply.rejected);
+    if (status != YOLK_OK) {
+        store_session_refuse(session, now_ns, status,
+                             wire_view_text("what the master refused cannot be removed"));
+    } else if (!session->offer_last) {
         store_session_send_offer(session, now_ns);
     } else if (session->part == PART_MEMORY) {
         session->part = PART_DISK;

@@ -419,6 +419,7 @@ enum { DISK_EXTENTS = 1500 };
 struct disk {
     struct store_disk_mount mount;
     uint8_t gone[DISK_EXTENTS];
+    int no_memory;
 };
 
 static uint64_t disk_count(void *self)
@@ -447,11 +448,14 @@ static int disk_next(void *self, uint64_t *cursor, struct store_disk_offer *offe
     return 0;
 }
 
-static void disk_reject(void *self, uint64_t offset)
+static int disk_reject(void *self, uint64_t offset)
 {
     struct disk *disk = self;
     assert_int_equal(offset % 8192, 0);
+    if (disk->no_memory)
+        return YOLK_ERR_NO_MEMORY;
     disk->gone[offset / 8192] = 1;
+    return YOLK_OK;
 }
 
 static void begin_with_disk(struct fixture *f, struct disk *disk)
@@ -599,6 +603,29 @@ static void a_disk_beside_the_memory(void **state)
     finish(&f);
 }
 
+/* It would stay on the disk, unknown to the master, if it were not offered again. */
+static void what_cannot_be_removed_yet_is_offered_again(void **state)
+{
+    (void)state;
+    static struct disk disk;
+    struct fixture f;
+    const char *text;
+    begin_with_disk(&f, &disk);
+    mount_both(&f, master_a, 0, DISK_EXTENTS, 78);
+    disk.no_memory = 1;
+    expect_disk_offer(&f, 78, 0, 1024, 7);
+    assert_false(store_session_is_open(f.session));
+    assert_int_equal(store_session_last_refusal(f.session, &text), YOLK_ERR_NO_MEMORY);
+    assert_int_equal(disk_count(&disk), DISK_EXTENTS);
+    disk.no_memory = 0;
+    expect(&f, STORE_SESSION_DISCONNECT);
+    f.now += 100 * MS;
+    mount_both(&f, master_a, 78, DISK_EXTENTS, 79);
+    expect_disk_offer(&f, 79, 0, 1024, 7);
+    assert_true(disk.gone[7]);
+    finish(&f);
+}
+
 static void a_disk_that_comes_later(void **state)
 {
     (void)state;
@@ -651,6 +678,7 @@ int main(void)
         cmocka_unit_test(fences_and_expired_puts),
         cmocka_unit_test(refused),
         cmocka_unit_test(a_disk_beside_the_memory),
+        cmocka_unit_test(what_cannot_be_removed_yet_is_offered_again),
         cmocka_unit_test(a_disk_that_comes_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
