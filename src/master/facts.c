@@ -20,16 +20,17 @@ void master_facts_dirty(struct master_segment *segment)
 
 void master_facts_flush(struct master_core *core)
 {
-    struct base_list *node, again;
-    base_list_init(&again);
-    while ((node = base_list_pop_front(&core->dirty)) != NULL) {
+    struct base_list *node, now;
+    base_list_init(&now);
+    while ((node = base_list_pop_front(&core->dirty)) != NULL)
+        base_list_push_back(&now, node);
+    /* What finds no memory is dirty again: in the next turn, or this one might never end. */
+    while ((node = base_list_pop_front(&now)) != NULL) {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, dirty_link);
         if (!master_facts_push(core, segment))
-            base_list_push_back(&again, node);
+            master_facts_dirty(segment);
         master_tier_push(core, segment);
     }
-    while ((node = base_list_pop_front(&again)) != NULL)
-        base_list_push_back(&core->dirty, node);
 }
 
 void master_fact_placed(struct master_extent *extent)
