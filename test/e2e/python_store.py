@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import inspect
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -425,6 +426,28 @@ def host_memory(context):
     check_equal((store.unregister_buffer(at), store.close()), (0, 0))
     check_equal((allocator.free(at), allocator.free(at)), (0, -600))
     check_in("not of this allocator", m.last_error())
+
+
+@test("a value of 5 GiB")
+def large_value(context):
+    with open("/proc/meminfo", encoding="ascii") as file:
+        available = int(re.search(r"^MemAvailable: *([0-9]+) kB", file.read(), re.M).group(1)) << 10
+    if available < 14 << 30:
+        raise Skip("it takes 14 GiB of memory, of which %d are available" % (available >> 30))
+    _, address = context.master()
+    store = open_store(address, "6GB", timeout_ms=120000)
+    size, step = (5 << 30) + 3, 123456789
+    memory = Memory(size)
+    marks = {at: pattern(at, 1000) for at in [*range(0, size - 1000, step), size - 1000, (1 << 32) - 500]}
+    for at, mark in marks.items():
+        memory.fill(mark, at)
+    check_equal(store.put_from("large", memory.address, size), 0, module().last_error())
+    ctypes.memset(memory.address, 0x5A, size)
+    check_equal(store.get_size("large"), size)
+    check_equal(store.get_into("large", memory.address, size), size, module().last_error())
+    check_equal([at for at, mark in marks.items() if memory.bytes(at, 1000) != mark], [])
+    check_equal(store.get_buffer("large").size(), size)
+    check_equal(store.close(), 0)
 
 
 class Counter(threading.Thread):
