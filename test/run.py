@@ -6,7 +6,7 @@ Each cmocka test of the executables that ctest knows counts once, and passes onl
 build and in the one with ASan and UBSan. (An executable that fills its table of tests by other means counts as
 one.) Each test of a file test/e2e/*.py that uses harness.py counts once; other files there are helpers. The
 simulator's seeds and mutations run when it is there. Each fuzzer runs for YOLK_FUZZ_SECONDS (5; 0: not at all), from
-its kept inputs in test/fuzz/corpus. A test finds the build in YOLK_BUILD, the sanitized one in
+its kept inputs in test/fuzz/corpus. Allocations and calls that fail are sampled; YOLK_TORTURE_FULL=1 takes each. A test finds the build in YOLK_BUILD, the sanitized one in
 YOLK_ASAN_BUILD, traces in YOLK_TRACE_DIR. Exit status 77 with a line "SKIP: reason" is a skip. The last line is
 "N passed, N failed, N skipped".
 """
@@ -26,6 +26,16 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 E2E = os.path.join(ROOT, "test", "e2e")
 CORPUS = os.path.join(ROOT, "test", "fuzz", "corpus")
 FUZZ_SECONDS = 5
+REFUSAL_SECONDS = "1"  # of each executable
+REFUSAL_TARGETS = {
+    "base": ("base.buf", "base.config", "base.extents"),
+    "wire": ("wire.codec", "wire.hello"),
+    "engine": ("engine.access", "engine.batch_state"),
+    "master": ("master.disk", "master.guard", "master.index", "master.list", "master.put", "master.session",
+               "master.tier"),
+    "store": ("store.get", "store.holds", "store.mirror", "store.put", "store.session", "store.tier"),
+    "storage": ("storage.storage", "storage.files"),
+}
 SIM_SEEDS = ("1..100", "101..200")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
@@ -254,6 +264,21 @@ def fuzz_test(name, directory, seconds, env):
     return Test("fuzz.%s" % name, action)
 
 
+def refusal_tests(targets, env):
+    """The unit tests of the rooms that are pure, with allocations refused."""
+    walker = os.path.join(ROOT, "test", "torture", "walk_units.py")
+    seconds = "0" if os.environ.get("YOLK_TORTURE_FULL") else REFUSAL_SECONDS
+
+    def test(room, commands):
+        def action():
+            code, output = run([sys.executable, walker, seconds, *commands], None if seconds == "0" else 600, env)
+            return (PASS, "") if code == 0 else (FAIL, output)
+        return Test("torture.allocations_of_%s" % room, action)
+    rooms = {room: [command[0] for target, command in sorted(targets.items()) if target in names]
+             for room, names in REFUSAL_TARGETS.items()}
+    return [test(room, commands) for room, commands in rooms.items() if commands]
+
+
 def all_tests(release, asan):
     env = dict(os.environ, YOLK_BUILD=release, YOLK_BIN=os.path.join(release, "yolk"), PYTHONDONTWRITEBYTECODE="1",
                ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:handle_abort=1", UBSAN_OPTIONS="print_stacktrace=1")
@@ -263,6 +288,7 @@ def all_tests(release, asan):
     tests = []
     for target in sorted(commands[0]):
         tests += unit_tests(target, [each[target] for each in commands if target in each], env)
+    tests += refusal_tests(commands[-1], env)
     seconds = int(os.environ.get("YOLK_FUZZ_SECONDS", FUZZ_SECONDS))
     if seconds > 0:
         tests += [fuzz_test(name, release + "-fuzz", seconds, env) for name in fuzzers()]

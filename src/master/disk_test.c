@@ -318,8 +318,7 @@ static void both_mirrors_meet_after_a_restart_of_the_master(void **state)
     (void)state;
     struct wire_replica at[4];
     fill_all();
-    master_core_destroy(kit.core);
-    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    kit_new_core(&kit, NULL, 43);
     owner = kit_open(&kit, 1, 1);
     reader = kit_open(&kit, 2, 1);
     struct wire_segment_mount msg = {.request = {.session = owner},

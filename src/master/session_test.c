@@ -138,8 +138,7 @@ static void a_new_master_waits_for_the_sessions_of_the_old(void **state)
     uint8_t old_instance[WIRE_ID_SIZE];
     uint64_t old_other = other;
     memcpy(old_instance, master_core_instance(kit.core), WIRE_ID_SIZE);
-    master_core_destroy(kit.core);
-    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    kit_new_core(&kit, NULL, 43);
     kit.push_count = 0;
     owner = kit_open(&kit, 1, 2);
     uint64_t id = remount(owner, old_instance, other);
@@ -174,8 +173,7 @@ static void a_new_master_fences_those_that_stay_away(void **state)
     (void)state;
     uint8_t old_instance[WIRE_ID_SIZE];
     memcpy(old_instance, master_core_instance(kit.core), WIRE_ID_SIZE);
-    master_core_destroy(kit.core);
-    assert_int_equal(master_core_create(NULL, kit.now, 43, &kit.core), YOLK_OK);
+    kit_new_core(&kit, NULL, 43);
     kit.push_count = 0;
     owner = kit_open(&kit, 1, 2);
     uint64_t id = remount(owner, old_instance, other);

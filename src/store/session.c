@@ -304,7 +304,7 @@ static void on_time(struct store_session *session, uint64_t now_ns)
     if (session->state == STATE_IDLE && !session->linked && now_ns >= session->retry_ns) {
         session->state = STATE_CONNECTING;
         if (store_session_queue(session, STORE_SESSION_CONNECT) == NULL)
-            session->state = STATE_IDLE;
+            store_session_idle(session, now_ns);
         return;
     }
     if (session->awaited != 0 && now_ns >= session->awaited_until_ns) {

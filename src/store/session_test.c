@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "store/message.h"
 #include "store/session.h"
@@ -58,8 +59,8 @@ static void finish(struct fixture *f)
 static void expect(struct fixture *f, enum store_session_output_kind kind)
 {
     store_session_next(f->session, f->now, &f->out);
-    while (f->out.kind == STORE_SESSION_WAIT) {
-        assert_int_not_equal(f->out.deadline_ns, UINT64_MAX);
+    for (unsigned waits = 0; f->out.kind == STORE_SESSION_WAIT; waits++) {
+        assert_true(waits < 1000 && f->out.deadline_ns != UINT64_MAX);
         assert_true(f->out.deadline_ns > f->now);
         f->now = f->out.deadline_ns;
         store_session_next(f->session, f->now, &f->out);
@@ -666,6 +667,26 @@ static void a_disk_that_comes_later(void **state)
     finish(&f);
 }
 
+static bool refuse_all(void *self)
+{
+    (void)self;
+    return true;
+}
+
+static void no_memory_is_waited_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 0);
+    base_alloc_set_hook(refuse_all, NULL);
+    store_session_next(f.session, f.now, &f.out);
+    base_alloc_set_hook(NULL, NULL);
+    assert_int_equal(f.out.kind, STORE_SESSION_WAIT);
+    assert_true(f.out.deadline_ns > f.now);
+    expect(&f, STORE_SESSION_CONNECT);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -680,6 +701,7 @@ int main(void)
         cmocka_unit_test(a_disk_beside_the_memory),
         cmocka_unit_test(what_cannot_be_removed_yet_is_offered_again),
         cmocka_unit_test(a_disk_that_comes_later),
+        cmocka_unit_test(no_memory_is_waited_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

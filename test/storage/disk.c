@@ -397,7 +397,8 @@ void disk_put(struct disk *disk, const char *path, const void *bytes, uint64_t s
     }
     resize(c, 0);
     resize(c, size);
-    memcpy(c->data, bytes, size);
+    if (size > 0)
+        memcpy(c->data, bytes, size);
 }
 
 bool disk_has(struct disk *disk, const char *path)

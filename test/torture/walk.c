@@ -9,7 +9,7 @@
 
 enum {
     STEP_SECONDS = 60, /* by then a step has hung, and the signal ends the test */
-    WALK_MS = 700,     /* for one kind and one way */
+    WALK_MS = 500,     /* for one kind and one way */
 };
 
 /* Of the sanitizer, where there is one. */
