@@ -245,6 +245,23 @@ def _transport(protocol):
     return _TRANSPORTS[protocol]
 
 
+def _is_loopback(host):
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _host_for_peers(host, master):
+    """What peers are told; None: the address that faces the master."""
+    if not host:
+        return None
+    if _is_loopback(host) and not master.startswith("unix:") and master != "embedded":
+        master_host, _, _ = master.rpartition(":")
+        if not _is_loopback(master_host.strip("[]")):
+            _log.warning("local_hostname %s is of no use to other hosts, and the master is at %s: taking the address that "
+                         "faces the master", host, master)
+            return None
+    return host
+
+
 def _refuse_tenant(tenant):
     if tenant not in ("", "default"):
         raise _Refused(_UNSUPPORTED, "tenant_id is %r: tenants are not kept apart, so only \"default\" is accepted"
@@ -301,6 +318,7 @@ class MooncakeDistributedStore(_store.Store):
               http_server):
         try:
             host, port = _host_and_port(_text("local_hostname", local_hostname))
+            master = _text("master_server_addr", master)
             segment_size = _bytes("global_segment_size", segment_size)
             buffer_size = _bytes("local_buffer_size", buffer_size)
             transport = _transport(_text("protocol", protocol))
@@ -317,8 +335,8 @@ class MooncakeDistributedStore(_store.Store):
         if engine is not None:
             _log.warning("engine: the store uses a transfer engine of its own")
         name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
-        code = self._open(_text("master_server_addr", master), name, host or None, segment_size, ssd_size, ssd_file,
-                          transport, os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0)
+        code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
+                          os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0)
         if code == 0:
             self._hostname = name
         return code
