@@ -3,6 +3,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 
 from harness import Skip, check, check_equal, check_in, main, test
@@ -27,6 +29,32 @@ def _(c):
         check(figure["bare_mb_per_s"] > 0 and figure["yolk_mb_per_s"] > 0, figure)
         check(0.3 < figure["ratio"] < 3, f"they do not move the same: {figure}")
     check_equal(os.listdir(c.dir), [], "files left")
+
+
+def fio(folder, operation, size):
+    """MB/s of fio that does the same as bench ssd: 256 MiB at random places of a file of 1 GiB, at depth 16."""
+    job = ["fio", "--name=bench", f"--filename={folder}/fio", "--size=1G", "--io_size=256M", f"--bs={size}",
+           f"--rw=rand{operation}", "--ioengine=io_uring", "--iodepth=16", "--direct=1", "--output-format=json"]
+    run = subprocess.run(job, capture_output=True, text=True, timeout=120, check=False)
+    check_equal(run.returncode, 0, f"fio\n{run.stderr}")
+    return json.loads(run.stdout)["jobs"][0][operation]["bw_bytes"] / 1e6
+
+
+@test("bench.ssd_beside_fio")
+def _(c):
+    """The bare loop that bench ssd compares with is a fair one: fio is of the same order."""
+    if shutil.which("fio") is None:
+        raise Skip("fio is not installed")
+    code, out, err = c.run("bench", "ssd", "--path", c.dir, "--json", timeout_s=170)
+    report = json.loads(out) if code == 0 else {}
+    if not report.get("direct"):
+        raise Skip("no direct I/O with io_uring here: " + err.strip())
+    for figure in report["figures"]:
+        speeds = [fio(c.dir, figure["operation"], figure["object_bytes"]) for _ in range(3)]
+        median = sorted(speeds)[1]
+        print(f"# {figure['operation']} {figure['object_bytes']}: yolk {figure['yolk_mb_per_s']:.0f}, bare loop "
+              f"{figure['bare_mb_per_s']:.0f}, fio {median:.0f} MB/s; yolk/bare {figure['ratio']:.2f}")
+        check(0.3 < figure["yolk_mb_per_s"] / median < 4, f"fio {speeds} and {figure}")
 
 
 @test("bench.policy")
