@@ -21,6 +21,7 @@ bool breaker_allows(struct breaker *b, const struct breaker_rule *rule, uint64_t
     if (now_ns < b->open_until_ns)
         return false;
     b->open_until_ns = cooldown_end(b, rule, now_ns);
+    b->probing = true;
     return true;
 }
 
@@ -29,6 +30,7 @@ void breaker_success(struct breaker *b)
     b->failures = 0;
     b->doublings = 0;
     b->open_until_ns = 0;
+    b->probing = false;
 }
 
 bool breaker_failure(struct breaker *b, const struct breaker_rule *rule, uint64_t now_ns,
@@ -38,9 +40,11 @@ bool breaker_failure(struct breaker *b, const struct breaker_rule *rule, uint64_
     if (b->failures < UINT32_MAX)
         b->failures++;
     if (b->open_until_ns != 0) {
-        /* The probe failed, or a straggler of before: later than the present end only for a probe.
-         */
-        if (now_ns < b->open_until_ns && b->doublings < BREAKER_DOUBLINGS_MAX)
+        /* Stragglers of before say nothing new; many of them would close the route for long. */
+        if (!b->probing)
+            return false;
+        b->probing = false;
+        if (b->doublings < BREAKER_DOUBLINGS_MAX)
             b->doublings++;
         b->open_until_ns = cooldown_end(b, rule, now_ns);
         return false;

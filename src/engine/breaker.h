@@ -13,6 +13,7 @@ struct breaker {
     uint32_t failures; /* in a row */
     uint32_t doublings;
     uint64_t open_until_ns; /* 0: closed */
+    bool probing;           /* a probe is under way */
     enum yolk_status last;
 };
 

@@ -48,9 +48,27 @@ static void pause_is_bounded(void **state)
     assert_int_equal(b.open_until_ns - now_ns - 1, 3200);
 }
 
+/* What was in flight when it opened fails too, and that is the same outage. */
+static void stragglers_do_not_prolong_it(void **state)
+{
+    (void)state;
+    const struct breaker_rule one = {.failures_max = 1, .cooldown_ns = 1000};
+    struct breaker b = {0};
+    assert_true(breaker_failure(&b, &one, 100, YOLK_ERR_LINK));
+    for (uint64_t now = 101; now < 120; now++)
+        assert_false(breaker_failure(&b, &one, now, YOLK_ERR_LINK));
+    assert_false(breaker_allows(&b, &one, 1099));
+    assert_true(breaker_allows(&b, &one, 1100));
+    assert_false(breaker_failure(&b, &one, 1200, YOLK_ERR_LINK)); /* the probe */
+    assert_false(breaker_failure(&b, &one, 1201, YOLK_ERR_LINK));
+    assert_false(breaker_allows(&b, &one, 3199));
+    assert_true(breaker_allows(&b, &one, 3200));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stragglers_do_not_prolong_it),
         cmocka_unit_test(opens_probes_and_closes),
         cmocka_unit_test(pause_is_bounded),
     };

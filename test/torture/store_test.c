@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store of one process with memory and disk, in which calls of the C library and the kernel fail.
- * Each call of the store ends, rightly or with a reason; afterwards the store works again, its
- * books are right, and nothing was lost.
+ * A store of one process with memory and disk, and a client over TCP of a master and a node in
+ * another process, in which calls of the C library and the kernel fail. Each call of the store
+ * ends, rightly or with a reason; afterwards the store works again, its books are right, and
+ * nothing was lost.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,13 +12,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 
 #include <yolk/store.h>
 
+#include "platform/loop.h"
+#include "server/server.h"
 #include "walk.h"
 
 enum {
@@ -26,13 +31,16 @@ enum {
     MEMORY = 1 << 20,
     DISK = 8 << 20,
     MANY = 40, /* values of SIZE: more than MEMORY */
-    PATIENCE_MS = 8000,
+    PATIENCE_MS = 20000,
 };
 enum { ALL_KINDS = (1 << FAULT_KINDS) - 1 };
 
 static struct {
     char folder[64], path[80];
-    bool with_disk;
+    bool with_disk, remote;
+    char master[64]; /* of the other process */
+    int other_stops; /* closing it ends that process */
+    pid_t other;
     struct yolk_store *store;
     enum yolk_status status;
     uint8_t *memory; /* BATCH values and one more */
@@ -94,9 +102,10 @@ static void open_store(void)
 {
     struct yolk_store_options options;
     yolk_store_options_init(&options);
-    options.master = "embedded";
-    options.segment_size_bytes = MEMORY;
-    options.lease_ttl_ms = 20;
+    options.master = world.remote ? world.master : "embedded";
+    options.transport = world.remote ? "tcp" : NULL;
+    options.segment_size_bytes = world.remote ? 0 : MEMORY;
+    options.lease_ttl_ms = world.remote ? 0 : 20;
     options.put_wait_ms = 300;
     options.timeout_ms = 1000;
     if (world.with_disk) {
@@ -177,6 +186,8 @@ static void finish(void)
     uint64_t differences = 99;
     if (world.store != NULL) {
         works_again();
+        if (world.remote)
+            assert_int_equal(yolk_store_remove_all(world.store, 1, NULL), YOLK_OK);
         assert_int_equal(yolk_store_recount(world.store, &differences), YOLK_OK);
         assert_int_equal(differences, 0);
         close_store();
@@ -404,18 +415,94 @@ static void test_close(void **state)
     walk_run(&(struct walk){"close", prepare_filled, act_close, finish_closing, ALL_KINDS});
 }
 
+/* ---- over TCP ---- */
+static void remote(const struct walk *walk)
+{
+    world.with_disk = false;
+    world.remote = true;
+    walk_run(walk);
+    world.remote = false;
+}
+
+static void test_tcp_put(void **state)
+{
+    (void)state;
+    remote(&(struct walk){"tcp_put", prepare_put, act_put, finish_put, ALL_KINDS});
+}
+
+static void test_tcp_get(void **state)
+{
+    (void)state;
+    remote(&(struct walk){"tcp_get", prepare_filled, act_get, finish_get, ALL_KINDS});
+}
+
+static void *run_loop(void *loop)
+{
+    if (loop_run(loop) != YOLK_OK)
+        abort();
+    return NULL;
+}
+
+/* Master and node, until the other side of `stop` is closed. Nothing of it is cleaned up: its end
+ * is that of a killed process. */
+static void be_the_other(int say, int stop)
+{
+    struct server_options options = {.seed = 1};
+    struct yolk_store_options node;
+    struct yolk_store *store;
+    struct server *server;
+    struct loop *loop;
+    pthread_t thread;
+    char address[sizeof(world.master)] = "", byte;
+    master_config_default(&options.config);
+    if (net_address_parse("127.0.0.1:0", 0, &options.address) != YOLK_OK ||
+        loop_create(NULL, &loop) != YOLK_OK || server_create(loop, &options, &server) != YOLK_OK ||
+        pthread_create(&thread, NULL, run_loop, loop) != 0)
+        abort();
+    net_address_format(server_address(server), address, sizeof(address));
+    yolk_store_options_init(&node);
+    node.master = address;
+    node.segment_size_bytes = MEMORY;
+    if (yolk_store_open(&node, &store) != YOLK_OK)
+        abort();
+    if (write(say, address, sizeof(address)) != (ssize_t)sizeof(address) ||
+        read(stop, &byte, 1) != 0)
+        abort();
+    _exit(0);
+}
+
+static int start_other(void)
+{
+    int say[2], stop[2];
+    if (pipe(say) != 0 || pipe(stop) != 0)
+        return -1;
+    world.other = fork();
+    if (world.other == 0) {
+        close(stop[1]);
+        be_the_other(say[1], stop[0]);
+    }
+    close(say[1]);
+    close(stop[0]);
+    world.other_stops = stop[1];
+    ssize_t got = read(say[0], world.master, sizeof(world.master));
+    close(say[0]);
+    return got == (ssize_t)sizeof(world.master) ? 0 : -1;
+}
+
 static int start(void **state)
 {
     (void)state;
     world.memory = malloc((size_t)(BATCH + 1) * SIZE);
-    return world.memory == NULL;
+    return world.memory == NULL ? -1 : start_other();
 }
 
 static int stop(void **state)
 {
     (void)state;
+    int ended;
     free(world.memory);
-    return 0;
+    close(world.other_stops);
+    return waitpid(world.other, &ended, 0) == world.other && ended == 0 ? 0 : -1;
 }
 
 int main(void)
@@ -426,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_exist),   cmocka_unit_test(test_remove),
         cmocka_unit_test(test_ask),     cmocka_unit_test(test_buffer),
         cmocka_unit_test(test_offload), cmocka_unit_test(test_close),
+        cmocka_unit_test(test_tcp_put), cmocka_unit_test(test_tcp_get),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
