@@ -222,6 +222,26 @@ static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
     return store->host != NULL ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory");
 }
 
+/* The transports for disks do not stand in for those that reach the memory of others: a store that
+ * opened without them would fail at each put. */
+static int check_transports(const struct yolk_store *store)
+{
+    const char *only = store->options.transport;
+    char why[256], other[256];
+    if (is_embedded(&store->options))
+        return YOLK_OK;
+    if (strcmp(only, "auto") != 0)
+        return yolk_engine_has_transport(store->engine, only, why, sizeof(why))
+                   ? YOLK_OK
+                   : base_fail(YOLK_ERR_UNSUPPORTED, 0, "transport %s cannot be used: %s", only,
+                               why);
+    if (yolk_engine_has_transport(store->engine, "shm", why, sizeof(why)) ||
+        yolk_engine_has_transport(store->engine, "tcp", other, sizeof(other)))
+        return YOLK_OK;
+    return base_fail(YOLK_ERR_UNSUPPORTED, 0, "neither shm nor tcp can be used: %s; %s", why,
+                     other);
+}
+
 static int make_engine(struct yolk_store *store)
 {
     /* Disks of this process are reached by uring or posix, those of others by tcp: these three are
@@ -241,7 +261,8 @@ static int make_engine(struct yolk_store *store)
     options.transport.host = store->host;
     options.transport.secret = store->secret_size > 0 ? store->secret : NULL;
     options.transport.secret_size = store->secret_size;
-    return yolk_engine_create(&options, &store->engine);
+    int status = yolk_engine_create(&options, &store->engine);
+    return status != YOLK_OK ? status : check_transports(store);
 }
 
 /* A segment that only this process reaches would be given space of others, whose puts then fail. */

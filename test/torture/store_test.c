@@ -424,6 +424,12 @@ static void remote(const struct walk *walk)
     world.remote = false;
 }
 
+static void test_tcp_open(void **state)
+{
+    (void)state;
+    remote(&(struct walk){"tcp_open", prepare_closed, open_store, finish_opening, ALL_KINDS});
+}
+
 static void test_tcp_put(void **state)
 {
     (void)state;
@@ -508,12 +514,13 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),    cmocka_unit_test(test_open_with_disk),
-        cmocka_unit_test(test_put),     cmocka_unit_test(test_get),
-        cmocka_unit_test(test_exist),   cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_ask),     cmocka_unit_test(test_buffer),
-        cmocka_unit_test(test_offload), cmocka_unit_test(test_close),
-        cmocka_unit_test(test_tcp_put), cmocka_unit_test(test_tcp_get),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_open_with_disk),
+        cmocka_unit_test(test_put),      cmocka_unit_test(test_get),
+        cmocka_unit_test(test_exist),    cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_ask),      cmocka_unit_test(test_buffer),
+        cmocka_unit_test(test_offload),  cmocka_unit_test(test_close),
+        cmocka_unit_test(test_tcp_open), cmocka_unit_test(test_tcp_put),
+        cmocka_unit_test(test_tcp_get),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
