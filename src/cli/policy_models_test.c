@@ -12,6 +12,7 @@
 #include "cli/policy_models.h"
 #include "cli/replay_model.h"
 #include "cli/synthetic.h"
+#include "cli/trace_kit.h"
 
 typedef int (*model)(const struct policy_trace *dense, size_t capacity, uint64_t *hits);
 
@@ -162,17 +163,9 @@ static void test_above_lru_on_shared_prompts(void **state)
 static void test_published_trace(void **state)
 {
     (void)state;
-    const char *directory = getenv("YOLK_TRACE_DIR");
-    if (!directory) {
-        print_message("skipped: YOLK_TRACE_DIR is not set\n");
-        skip();
-    }
-    char path[4096], error[256] = "";
-    snprintf(path, sizeof path, "%s/conversation_trace.jsonl", directory);
     struct trace trace = {0};
     struct policy_trace dense;
-    if (trace_load(&trace, path, 0, error, sizeof error))
-        fail_msg("%s", error);
+    trace_load_published(&trace);
     assert_int_equal(policy_trace_make(&dense, &trace), 0);
     assert_int_equal(dense.unique, 182790);
     static const struct {

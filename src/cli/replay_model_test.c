@@ -11,6 +11,7 @@
 
 #include "cli/replay_content.h"
 #include "cli/replay_model.h"
+#include "cli/trace_kit.h"
 
 static void test_small_lru_by_hand(void **state)
 {
@@ -33,16 +34,8 @@ static void test_small_lru_by_hand(void **state)
 static void test_published_trace(void **state)
 {
     (void)state;
-    const char *directory = getenv("YOLK_TRACE_DIR");
-    if (!directory) {
-        print_message("skipped: YOLK_TRACE_DIR is not set\n");
-        skip();
-    }
-    char path[4096], error[256] = "";
-    snprintf(path, sizeof path, "%s/conversation_trace.jsonl", directory);
     struct trace trace = {0};
-    if (trace_load(&trace, path, 0, error, sizeof error))
-        fail_msg("%s", error);
+    trace_load_published(&trace);
     assert_int_equal(trace.id_count, 288500);
     static const struct {
         size_t capacity;
