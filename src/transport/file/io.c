@@ -113,7 +113,7 @@ enum yolk_status file_io_plan(struct file_io *io, const struct file_target *targ
 {
     struct file_served *served = target->served;
     const struct file_alignment *a = &served->alignment;
-    enum yolk_status status = file_served_enter(served);
+    enum yolk_status status = local_enter(&served->local);
     if (status != YOLK_OK)
         return status;
     *io = (struct file_io){
@@ -146,7 +146,7 @@ enum yolk_status file_io_plan(struct file_io *io, const struct file_target *targ
 
 void file_io_abandon(struct file_io *io)
 {
-    file_served_leave(io->served);
+    local_leave(&io->served->local);
 }
 
 static enum yolk_status begin(struct file_io *io)
@@ -405,7 +405,7 @@ void file_io_finish(struct file_io *io, uint64_t *transferred)
 {
     file_served_end(io->served, &io->request);
     file_served_unlock_blocks(io->served, io->locked);
-    file_served_leave(io->served);
+    local_leave(&io->served->local);
     uint64_t reached = least(io->at, io->to);
     *transferred = reached > io->from ? reached - io->from : 0;
     if (io->status == YOLK_OK)

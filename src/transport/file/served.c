@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/file/served.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "platform/random.h"
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct base_list table = {&table, &table};
+static struct local_table table = LOCAL_TABLE(table, "the file is open in another process");
+
+enum yolk_status file_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
+{
+    (void)endpoint, (void)pointer, (void)size;
+    *key = NULL;
+    return YOLK_OK;
+}
+
+void file_remove_buffer(void *endpoint, void *key)
+{
+    (void)endpoint, (void)key;
+}
 
 enum yolk_status file_served_make(const struct yolk_serve *serve, struct file_served **out,
                                   char *text, size_t text_size)
@@ -34,120 +41,86 @@ enum yolk_status file_served_make(const struct yolk_serve *serve, struct file_se
     struct file_served *made = base_calloc(1, sizeof(*made));
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a file");
-    const struct random random = random_real();
-    made->token = random_u64(&random);
     made->file = file->internal;
     made->descriptor = file->descriptor;
     made->base = file->offset;
-    made->size = serve->size;
     made->alignment = (struct file_alignment){file->memory_alignment, file->offset_alignment};
     made->pad_writes = file->pad_writes != 0;
     made->access = serve->access;
     if (end_of_file % made->alignment.offset != 0)
         made->file_end = end_of_file;
-    atomic_store(&made->references, 1);
-    int length =
-        snprintf(text, text_size, "%ld,%llx", (long)getpid(), (unsigned long long)made->token);
-    if (length < 0 || (size_t)length >= text_size) {
-        file_served_drop(made);
-        return base_fail(YOLK_ERR_BUFFER_SMALL, 0, "no room for the endpoint's text");
+    status = local_serve(&table, &made->local, serve->size, text, text_size);
+    if (status != YOLK_OK) {
+        free(made);
+        return (enum yolk_status)status;
     }
-    pthread_mutex_lock(&table_lock);
-    base_list_push_back(&table, &made->node);
-    pthread_mutex_unlock(&table_lock);
     *out = made;
     return YOLK_OK;
+}
+
+enum yolk_status file_serve(void *endpoint, const struct yolk_serve *serve, void **served,
+                            char *text, size_t text_size)
+{
+    (void)endpoint;
+    struct file_served *made;
+    enum yolk_status status = file_served_make(serve, &made, text, text_size);
+    if (status == YOLK_OK)
+        *served = made;
+    return status;
+}
+
+void file_set_segment_id(void *endpoint, void *served, uint64_t segment)
+{
+    (void)endpoint, (void)served, (void)segment;
+}
+
+enum yolk_status file_fence_session(void *endpoint, void *served, uint64_t session)
+{
+    (void)endpoint;
+    return local_fence(served, session);
 }
 
 void file_served_hide(struct file_served *served)
 {
-    pthread_mutex_lock(&table_lock);
-    base_list_remove(&served->node);
-    pthread_mutex_unlock(&table_lock);
-    atomic_store(&served->gone, true);
+    local_hide(&table, &served->local);
 }
 
-void file_served_drop(struct file_served *served)
+enum yolk_status file_open_target(void *endpoint, const char *text, uint64_t segment, uint64_t size,
+                                  uint64_t session, void **target)
 {
-    if (atomic_fetch_sub(&served->references, 1) == 1)
-        free(served);
-}
-
-static _Atomic uint64_t *writes_of(struct file_served *served, uint64_t session)
-{
-    return &served->writes[(session ^ session >> 32) % FILE_SERVED_STRIPES];
-}
-
-enum yolk_status file_served_fence(struct file_served *served, uint64_t session)
-{
-    /* Another session of the same stripe only makes the answer come later. */
-    return atomic_load(writes_of(served, session)) == 0 ? YOLK_OK : YOLK_ERR_AGAIN;
-}
-
-enum yolk_status file_target_open(const char *text, uint64_t segment, uint64_t size,
-                                  uint64_t session, struct file_target **out)
-{
-    char *end = NULL;
-    long pid = strtol(text, &end, 10);
-    char *token_text = end + (*end == ',');
-    uint64_t token = strtoull(token_text, &end, 16);
-    if (token_text == text || end == token_text || *end != '\0')
-        return base_fail(YOLK_ERR_INVALID, 0, "\"%.64s\" is not pid,token", text);
-    if (pid != (long)getpid())
-        return base_fail(YOLK_ERR_NO_ROUTE, 0, "the file is open in another process (%ld)", pid);
+    (void)endpoint;
+    struct local_served *served;
+    enum yolk_status status = local_find(&table, text, size, &served);
+    if (status != YOLK_OK)
+        return status;
     struct file_target *made = base_calloc(1, sizeof(*made));
-    if (made == NULL)
+    if (made == NULL) {
+        local_drop(served);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a target");
+    }
+    made->served = (struct file_served *)served;
     made->segment = segment;
     made->session = session;
-    pthread_mutex_lock(&table_lock);
-    BASE_LIST_FOREACH(node, &table)
-    {
-        struct file_served *served = BASE_CONTAINER(node, struct file_served, node);
-        if (served->token == token && served->size >= size) {
-            made->served = served;
-            atomic_fetch_add(&served->references, 1);
-            break;
-        }
-    }
-    pthread_mutex_unlock(&table_lock);
-    if (made->served == NULL) {
-        free(made);
-        return base_fail(YOLK_ERR_STALE, 0, "this process does not serve it (any more)");
-    }
-    *out = made;
+    *target = made;
     return YOLK_OK;
 }
 
-void file_target_close(struct file_target *target)
+void file_close_target(void *endpoint, void *target)
 {
-    file_served_drop(target->served);
-    free(target);
-}
-
-enum yolk_status file_served_enter(struct file_served *served)
-{
-    atomic_fetch_add(&served->accesses, 1);
-    if (!atomic_load(&served->gone))
-        return YOLK_OK;
-    file_served_leave(served);
-    return YOLK_ERR_PEER_DEAD;
-}
-
-void file_served_leave(struct file_served *served)
-{
-    atomic_fetch_sub(&served->accesses, 1);
+    (void)endpoint;
+    struct file_target *mine = target;
+    local_drop(&mine->served->local);
+    free(mine);
 }
 
 enum yolk_status file_served_begin(struct file_served *served,
                                    const struct yolk_access_request *request)
 {
-    _Atomic uint64_t *writes = writes_of(served, request->session);
     if (request->opcode == YOLK_WRITE)
-        atomic_fetch_add(writes, 1);
+        local_write_begins(&served->local, request->session);
     enum yolk_status status = served->access.begin(served->access.self, request);
     if (status != YOLK_OK && request->opcode == YOLK_WRITE)
-        atomic_fetch_sub(writes, 1);
+        local_write_ends(&served->local, request->session);
     return status;
 }
 
@@ -155,7 +128,7 @@ void file_served_end(struct file_served *served, const struct yolk_access_reques
 {
     served->access.end(served->access.self, request);
     if (request->opcode == YOLK_WRITE)
-        atomic_fetch_sub(writes_of(served, request->session), 1);
+        local_write_ends(&served->local, request->session);
 }
 
 /* ---- blocks being read, changed and written back ----

@@ -1,35 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that this process serves, as the file transports see them: found by a random token, so that
- * a text of an earlier life finds nothing; each access counted before it is asked for. */
+/* Files that this process serves, as the file transports see them, and the hooks of those
+ * transports that are the same in all. */
 #ifndef TRANSPORT_FILE_SERVED_H
 #define TRANSPORT_FILE_SERVED_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include <yolk/transport.h>
 
-#include "base/list.h"
 #include "platform/file.h"
-#include "platform/thread.h"
+#include "transport/local/local.h"
 
-enum { FILE_SERVED_STRIPES = 64, FILE_SERVED_UNIT_MAX = 65536 };
+enum { FILE_SERVED_UNIT_MAX = 65536 };
 
 struct file_served {
-    struct base_list node;
-    uint64_t token;
+    struct local_served local; /* first */
     struct file *file;
     int descriptor;
-    uint64_t base; /* of the segment in the file */
-    uint64_t size;
+    uint64_t base;     /* of the segment in the file */
     uint64_t file_end; /* not 0: the file ends here, and no padding may lengthen it */
     struct file_alignment alignment;
     bool pad_writes;
     struct yolk_access access;
-    _Atomic bool gone;
-    _Atomic uint64_t references;                  /* the provider's and one a target */
-    _Atomic uint64_t writes[FILE_SERVED_STRIPES]; /* under way, by session */
-    _Atomic uint64_t accesses;
 };
 
 struct file_target {
@@ -52,24 +44,25 @@ void file_transport_stats(struct file_transport_stats *out);
 /* So that a test sees its own. */
 void file_transport_stats_reset_depth(void);
 
-/* For serve: checks that it is a file, makes the text "pid,token". */
+/* Checks that it is a file, makes the text "pid,token". */
 YOLK_MUST_USE enum yolk_status file_served_make(const struct yolk_serve *serve,
                                                 struct file_served **out, char *text,
                                                 size_t text_size);
-/* No new access begins. The caller waits for those under way, then drops it. */
+/* Hooks. No buffer needs to be prepared, and each access asks, so
+ * that a new segment id ends nothing. */
+YOLK_MUST_USE enum yolk_status file_add_buffer(void *endpoint, void *pointer, uint64_t size,
+                                               void **key);
+void file_remove_buffer(void *endpoint, void *key);
+YOLK_MUST_USE enum yolk_status file_serve(void *endpoint, const struct yolk_serve *serve,
+                                          void **served, char *text, size_t text_size);
+void file_set_segment_id(void *endpoint, void *served, uint64_t segment);
+enum yolk_status file_fence_session(void *endpoint, void *served, uint64_t session);
+YOLK_MUST_USE enum yolk_status file_open_target(void *endpoint, const char *text, uint64_t segment,
+                                                uint64_t size, uint64_t session, void **target);
+void file_close_target(void *endpoint, void *target);
+/* For unserve: no new access begins. The caller waits for those under way, then drops it. */
 void file_served_hide(struct file_served *served);
-void file_served_drop(struct file_served *served);
-/* YOLK_OK once no write of the session is under way, else AGAIN. */
-enum yolk_status file_served_fence(struct file_served *served, uint64_t session);
 
-YOLK_MUST_USE enum yolk_status file_target_open(const char *text, uint64_t segment, uint64_t size,
-                                                uint64_t session, struct file_target **out);
-void file_target_close(struct file_target *target);
-
-/* Only between these two may the file be looked at: unserve waits. PEER_DEAD: it is served no
- * more. */
-enum yolk_status file_served_enter(struct file_served *served);
-void file_served_leave(struct file_served *served);
 /* Counts the access in and asks; with YOLK_OK file_served_end must follow. */
 enum yolk_status file_served_begin(struct file_served *served,
                                    const struct yolk_access_request *request);

@@ -1,41 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest whole transport: one memcpy in the caller's thread. Nothing is ever queued, so there
- * is nothing to poll, cancel or wait for; a transport that queues keeps its ios in the channel.
- *
- * What a provider serves stands in one table of the process, found by a random token: a restarted
- * provider has another token even at the same address. An access counts itself in, then asks; so
- * after fence_session and unserve have looked at the counts, no earlier permission is still in use.
- */
+ * is nothing to poll, cancel or wait for; a transport that queues keeps its ios in the channel. */
 #include "transport/loop/loop.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/list.h"
 #include "platform/memory.h"
-#include "platform/random.h"
+#include "transport/local/local.h"
 
-enum { LOOP_STRIPES = 64 };
 #define LOOP_SLICE_MAX (UINT64_C(16) << 20) /* so that a cancel is noticed between two */
 
 struct loop_served {
-    struct base_list node;
-    uint64_t token;
+    struct local_served local; /* first */
     uint8_t *memory;
-    uint64_t size;
     struct yolk_access access;
-    _Atomic bool gone;
-    _Atomic uint64_t references;           /* the provider's and one a target */
-    _Atomic uint64_t writes[LOOP_STRIPES]; /* under way, by session */
-    _Atomic uint64_t accesses;             /* under way, of any kind */
 };
 
 struct loop_endpoint {
@@ -53,8 +35,7 @@ struct loop_channel {
     struct loop_target *target;
 };
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct base_list table = {&table, &table};
+static struct local_table table = LOCAL_TABLE(table, "it is in another process");
 
 static enum yolk_status loop_probe(const struct yolk_transport_options *options,
                                    struct yolk_probe *out)
@@ -118,21 +99,13 @@ static enum yolk_status loop_serve(void *endpoint, const struct yolk_serve *serv
     struct loop_served *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a segment");
-    const struct random random = random_real();
-    made->token = random_u64(&random);
     made->memory = serve->memory;
-    made->size = serve->size;
     made->access = serve->access;
-    atomic_store(&made->references, 1);
-    int length =
-        snprintf(text, text_size, "%ld,%llx", (long)getpid(), (unsigned long long)made->token);
-    if (length < 0 || (size_t)length >= text_size) {
+    enum yolk_status status = local_serve(&table, &made->local, serve->size, text, text_size);
+    if (status != YOLK_OK) {
         free(made);
-        return base_fail(YOLK_ERR_BUFFER_SMALL, 0, "no room for the endpoint's text");
+        return status;
     }
-    pthread_mutex_lock(&table_lock);
-    base_list_push_back(&table, &made->node);
-    pthread_mutex_unlock(&table_lock);
     *served = made;
     return YOLK_OK;
 }
@@ -143,36 +116,19 @@ static void loop_set_segment_id(void *endpoint, void *served, uint64_t segment)
     (void)endpoint, (void)served, (void)segment;
 }
 
-static uint64_t stripe_of(uint64_t session)
-{
-    return (session ^ session >> 32) % LOOP_STRIPES;
-}
-
 static enum yolk_status loop_fence_session(void *endpoint, void *served, uint64_t session)
 {
     (void)endpoint;
-    struct loop_served *mine = served;
-    /* Another session of the same stripe only makes the answer come later. */
-    return atomic_load(&mine->writes[stripe_of(session)]) == 0 ? YOLK_OK : YOLK_ERR_AGAIN;
-}
-
-static void drop(struct loop_served *served)
-{
-    if (atomic_fetch_sub(&served->references, 1) == 1)
-        free(served);
+    return local_fence(served, session);
 }
 
 static void loop_unserve(void *endpoint, void *served)
 {
     (void)endpoint;
-    struct loop_served *mine = served;
-    pthread_mutex_lock(&table_lock);
-    base_list_remove(&mine->node);
-    pthread_mutex_unlock(&table_lock);
-    atomic_store(&mine->gone, true);
-    while (atomic_load(&mine->accesses) > 0) /* at most one memcpy a thread */
+    local_hide(&table, served);
+    while (!local_is_idle(served)) /* at most one memcpy a thread */
         (void)sched_yield();
-    drop(mine);
+    local_drop(served);
 }
 
 /* -- consumer -- */
@@ -180,36 +136,16 @@ static void loop_unserve(void *endpoint, void *served)
 static enum yolk_status loop_open_target(void *endpoint, const char *text, uint64_t segment,
                                          uint64_t size, uint64_t session, void **target)
 {
-    char *end = NULL;
-    long pid = strtol(text, &end, 10);
-    if (end == text || *end != ',')
-        return base_fail(YOLK_ERR_INVALID, 0, "\"%.64s\" is not pid,token", text);
-    const char *token_text = end + 1;
-    uint64_t token = strtoull(token_text, &end, 16);
-    if (end == token_text || *end != '\0')
-        return base_fail(YOLK_ERR_INVALID, 0, "\"%.64s\" is not pid,token", text);
-    if (pid != (long)getpid())
-        return base_fail(YOLK_ERR_NO_ROUTE, 0, "it is in another process (%ld)", pid);
+    struct local_served *served;
+    enum yolk_status status = local_find(&table, text, size, &served);
+    if (status != YOLK_OK)
+        return status;
     struct loop_target *made = calloc(1, sizeof(*made));
-    if (made == NULL)
+    if (made == NULL) {
+        local_drop(served);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a target");
-    pthread_mutex_lock(&table_lock);
-    BASE_LIST_FOREACH(node, &table)
-    {
-        struct loop_served *served = BASE_CONTAINER(node, struct loop_served, node);
-        if (served->token == token && served->size >= size) {
-            made->served = served;
-            atomic_fetch_add(&served->references, 1);
-            break;
-        }
     }
-    pthread_mutex_unlock(&table_lock);
-    if (made->served == NULL) {
-        free(made);
-        /* Another process of the same number (another container's) looks just like an earlier life.
-         */
-        return base_fail(YOLK_ERR_STALE, 0, "this process does not serve it (any more)");
-    }
+    made->served = (struct loop_served *)served;
     made->endpoint = endpoint;
     made->segment = segment;
     made->session = session;
@@ -221,7 +157,7 @@ static void loop_close_target(void *endpoint, void *target)
 {
     (void)endpoint;
     struct loop_target *mine = target;
-    drop(mine->served);
+    local_drop(&mine->served->local);
     free(mine);
 }
 
@@ -232,13 +168,13 @@ static enum yolk_status loop_target_map(void *endpoint, void *target, const void
     struct loop_target *mine = target;
     struct yolk_access_request request = {
         .segment = mine->segment, .session = mine->session, .opcode = YOLK_READ, .whole_map = 1};
-    if (atomic_load(&mine->served->gone))
+    if (atomic_load(&mine->served->local.gone))
         return YOLK_ERR_PEER_DEAD;
     enum yolk_status status = mine->served->access.check(mine->served->access.self, &request);
     if (status != YOLK_OK)
         return status;
     *base = mine->served->memory;
-    *size = mine->served->size;
+    *size = mine->served->local.size;
     return YOLK_OK;
 }
 
@@ -264,8 +200,6 @@ static enum yolk_status copy(struct loop_target *target, const struct yolk_io *i
                                                 .size = io->size,
                                                 .ticket = &io->ticket,
                                                 .opcode = io->opcode};
-    if (atomic_load(&served->gone))
-        return YOLK_ERR_PEER_DEAD;
     enum yolk_status status = served->access.check(served->access.self, &request);
     if (status != YOLK_OK)
         return status;
@@ -289,14 +223,15 @@ static enum yolk_submit loop_submit(void *channel, struct yolk_io *io)
     io->status = YOLK_ERR_CLOSED;
     if (atomic_load(&target->endpoint->stopped))
         return YOLK_SUBMIT_FAILED;
-    _Atomic uint64_t *writes = &served->writes[stripe_of(target->session)];
-    atomic_fetch_add(&served->accesses, 1);
+    io->status = local_enter(&served->local);
+    if (io->status != YOLK_OK)
+        return YOLK_SUBMIT_FAILED;
     if (io->opcode == YOLK_WRITE)
-        atomic_fetch_add(writes, 1);
+        local_write_begins(&served->local, target->session);
     io->status = io->size > LOOP_SLICE_MAX ? YOLK_ERR_TOO_LARGE : copy(target, io);
     if (io->opcode == YOLK_WRITE)
-        atomic_fetch_sub(writes, 1);
-    atomic_fetch_sub(&served->accesses, 1);
+        local_write_ends(&served->local, target->session);
+    local_leave(&served->local);
     if (io->status != YOLK_OK)
         return YOLK_SUBMIT_FAILED;
     io->transferred = io->size;

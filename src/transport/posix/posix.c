@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "platform/thread.h"
 #include "transport/file/io.h"
 
 enum { DEPTH_DEFAULT = 64, DEPTH_MAX = 256, WORKERS_DEFAULT = 16, WORKERS_MAX = 64 };
@@ -186,71 +187,19 @@ static void posix_limits(void *endpoint, struct yolk_limits *out)
     out->alignment = 1;
 }
 
-static enum yolk_status posix_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
-{
-    (void)endpoint, (void)pointer, (void)size;
-    *key = NULL;
-    return YOLK_OK;
-}
-
-static void posix_remove_buffer(void *endpoint, void *key)
-{
-    (void)endpoint, (void)key;
-}
-
 /* ---- provider ---- */
-static enum yolk_status posix_serve(void *endpoint, const struct yolk_serve *serve, void **served,
-                                    char *text, size_t text_size)
-{
-    (void)endpoint;
-    struct file_served *made;
-    enum yolk_status status = file_served_make(serve, &made, text, text_size);
-    if (status == YOLK_OK)
-        *served = made;
-    return status;
-}
-
-static void posix_set_segment_id(void *endpoint, void *served, uint64_t segment)
-{
-    /* Each access asks; there is nothing lasting to end. */
-    (void)endpoint, (void)served, (void)segment;
-}
-
-static enum yolk_status posix_fence_session(void *endpoint, void *served, uint64_t session)
-{
-    (void)endpoint;
-    return file_served_fence(served, session);
-}
-
 /* Workers end what they began, whichever endpoint they are of. */
 static void posix_unserve(void *endpoint, void *served)
 {
     (void)endpoint;
     struct file_served *mine = served;
     file_served_hide(mine);
-    while (atomic_load(&mine->accesses) > 0)
+    while (!local_is_idle(&mine->local))
         (void)poll(NULL, 0, 1);
-    file_served_drop(mine);
+    local_drop(&mine->local);
 }
 
 /* ---- consumer ---- */
-static enum yolk_status posix_open_target(void *endpoint, const char *text, uint64_t segment,
-                                          uint64_t size, uint64_t session, void **target)
-{
-    (void)endpoint;
-    struct file_target *made;
-    enum yolk_status status = file_target_open(text, segment, size, session, &made);
-    if (status == YOLK_OK)
-        *target = made;
-    return status;
-}
-
-static void posix_close_target(void *endpoint, void *target)
-{
-    (void)endpoint;
-    file_target_close(target);
-}
-
 static enum yolk_status posix_channel_open(void *endpoint, void *target, void **channel)
 {
     struct posix_endpoint *mine = endpoint;
@@ -387,14 +336,14 @@ const struct yolk_transport_ops *transport_posix_ops(void)
         .stop = posix_stop,
         .fini = posix_fini,
         .limits = posix_limits,
-        .add_buffer = posix_add_buffer,
-        .remove_buffer = posix_remove_buffer,
-        .serve = posix_serve,
-        .set_segment_id = posix_set_segment_id,
-        .fence_session = posix_fence_session,
+        .add_buffer = file_add_buffer,
+        .remove_buffer = file_remove_buffer,
+        .serve = file_serve,
+        .set_segment_id = file_set_segment_id,
+        .fence_session = file_fence_session,
         .unserve = posix_unserve,
-        .open_target = posix_open_target,
-        .close_target = posix_close_target,
+        .open_target = file_open_target,
+        .close_target = file_close_target,
         .channel_open = posix_channel_open,
         .submit = posix_submit,
         .poll = posix_poll,

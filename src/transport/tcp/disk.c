@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "platform/thread.h"
 
 enum { THREADS = 8, STAGINGS = 16, BLOCK = 4096 };
 

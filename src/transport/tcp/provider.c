@@ -316,7 +316,7 @@ static void served_free(struct tcp_served *served)
 {
     if (served->file != NULL) {
         file_served_hide(served->file);
-        file_served_drop(served->file);
+        local_drop(&served->file->local);
     }
     free(served);
 }

@@ -86,7 +86,7 @@ void ring_use(struct ring *ring, const struct file_served *served)
     /* Entries that were gathered name the fixed file by its place, so it stays while there are any.
      */
     if (!ring->has_files || ring->registered == served || ring->under_way > 0 ||
-        atomic_load(&served->gone))
+        atomic_load(&served->local.gone))
         return;
     bool done = io_uring_register_files_update(&ring->uring, 0, &served->descriptor, 1) == 1;
     ring->registered = done ? served : NULL;

@@ -6,6 +6,7 @@
 
 #include <liburing.h>
 
+#include "platform/thread.h"
 #include "transport/file/io.h"
 
 enum { RING_DEPTH_MAX = 256, RING_BOUNCES = 16 };

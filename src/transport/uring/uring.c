@@ -146,71 +146,19 @@ static void uring_limits(void *endpoint, struct yolk_limits *out)
     out->alignment = 1;
 }
 
-static enum yolk_status uring_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
-{
-    (void)endpoint, (void)pointer, (void)size;
-    *key = NULL;
-    return YOLK_OK;
-}
-
-static void uring_remove_buffer(void *endpoint, void *key)
-{
-    (void)endpoint, (void)key;
-}
-
 /* ---- provider ---- */
-static enum yolk_status uring_serve(void *endpoint, const struct yolk_serve *serve, void **served,
-                                    char *text, size_t text_size)
-{
-    (void)endpoint;
-    struct file_served *made;
-    enum yolk_status status = file_served_make(serve, &made, text, text_size);
-    if (status == YOLK_OK)
-        *served = made;
-    return status;
-}
-
-static void uring_set_segment_id(void *endpoint, void *served, uint64_t segment)
-{
-    /* Each access asks; there is nothing lasting to end. */
-    (void)endpoint, (void)served, (void)segment;
-}
-
-static enum yolk_status uring_fence_session(void *endpoint, void *served, uint64_t session)
-{
-    (void)endpoint;
-    return file_served_fence(served, session);
-}
-
 static void uring_unserve(void *endpoint, void *served)
 {
     (void)endpoint;
     struct file_served *mine = served;
     file_served_hide(mine);
     drain_all(NULL, mine, YOLK_ERR_PEER_DEAD);
-    while (atomic_load(&mine->accesses) > 0) /* asking just now, to be refused */
+    while (!local_is_idle(&mine->local)) /* asking just now, to be refused */
         (void)sched_yield();
-    file_served_drop(mine);
+    local_drop(&mine->local);
 }
 
 /* ---- consumer ---- */
-static enum yolk_status uring_open_target(void *endpoint, const char *text, uint64_t segment,
-                                          uint64_t size, uint64_t session, void **target)
-{
-    (void)endpoint;
-    struct file_target *made;
-    enum yolk_status status = file_target_open(text, segment, size, session, &made);
-    if (status == YOLK_OK)
-        *target = made;
-    return status;
-}
-
-static void uring_close_target(void *endpoint, void *target)
-{
-    (void)endpoint;
-    file_target_close(target);
-}
-
 static enum yolk_status uring_channel_open(void *endpoint, void *target, void **channel)
 {
     struct uring_endpoint *mine = endpoint;
@@ -317,14 +265,14 @@ const struct yolk_transport_ops *transport_uring_ops(void)
         .stop = uring_stop,
         .fini = uring_fini,
         .limits = uring_limits,
-        .add_buffer = uring_add_buffer,
-        .remove_buffer = uring_remove_buffer,
-        .serve = uring_serve,
-        .set_segment_id = uring_set_segment_id,
-        .fence_session = uring_fence_session,
+        .add_buffer = file_add_buffer,
+        .remove_buffer = file_remove_buffer,
+        .serve = file_serve,
+        .set_segment_id = file_set_segment_id,
+        .fence_session = file_fence_session,
         .unserve = uring_unserve,
-        .open_target = uring_open_target,
-        .close_target = uring_close_target,
+        .open_target = file_open_target,
+        .close_target = file_close_target,
         .channel_open = uring_channel_open,
         .submit = uring_submit,
         .poll = uring_poll,
