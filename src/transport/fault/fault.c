@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "platform/random.h"
+#include "transport/wrap.h"
 
 struct fault_endpoint {
     const struct fault_options *options;
@@ -85,8 +86,7 @@ static enum yolk_status fault_init(const struct yolk_transport_options *options,
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an endpoint");
     made->options = mine;
-    memcpy(&made->inner, mine->inner,
-           mine->inner->size < sizeof(made->inner) ? mine->inner->size : sizeof(made->inner));
+    made->inner = transport_whole_table(mine->inner);
     enum yolk_status status = made->inner.init(&inner, &made->endpoint);
     if (status != YOLK_OK) {
         free(made);
@@ -387,10 +387,7 @@ static void fault_flush(void *handle)
 
 void transport_fault_make(const struct fault_options *options, struct yolk_transport_ops *out)
 {
-    struct yolk_transport_ops inner;
-    memset(&inner, 0, sizeof(inner));
-    memcpy(&inner, options->inner,
-           options->inner->size < sizeof(inner) ? options->inner->size : sizeof(inner));
+    struct yolk_transport_ops inner = transport_whole_table(options->inner);
     *out = (struct yolk_transport_ops){
         .size = sizeof(*out),
         .abi = YOLK_TRANSPORT_ABI,

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "transport/trace/internal.h"
+#include "transport/wrap.h"
 
 struct trace_endpoint {
     const struct trace_options *options;
@@ -52,14 +53,6 @@ static struct yolk_transport_options unwrap(const struct yolk_transport_options 
     return inner;
 }
 
-static struct yolk_transport_ops whole_table(const struct yolk_transport_ops *given)
-{
-    struct yolk_transport_ops ops;
-    memset(&ops, 0, sizeof(ops));
-    memcpy(&ops, given, given->size < sizeof(ops) ? given->size : sizeof(ops));
-    return ops;
-}
-
 /* -- the endpoint -- */
 
 static enum yolk_status trace_probe(const struct yolk_transport_options *options,
@@ -86,7 +79,7 @@ static enum yolk_status trace_init(const struct yolk_transport_options *options,
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an endpoint");
     made->options = options->wrapped;
-    made->inner = whole_table(made->options->inner);
+    made->inner = transport_whole_table(made->options->inner);
     made->now_ns = options->now_ns;
     made->clock_self = options->clock_self;
     enum yolk_status status = told(made, (struct trace_record){.call = TRACE_INIT},
@@ -290,7 +283,7 @@ static void trace_flush(void *handle)
 
 void transport_trace_make(const struct trace_options *options, struct yolk_transport_ops *out)
 {
-    struct yolk_transport_ops inner = whole_table(options->inner);
+    struct yolk_transport_ops inner = transport_whole_table(options->inner);
     *out = (struct yolk_transport_ops){
         .size = sizeof(*out),
         .abi = YOLK_TRANSPORT_ABI,
