@@ -24,6 +24,7 @@
 #include "engine/access.h"
 #include "platform/clock.h"
 #include "yolk/transport.h"
+#include "transport/threads_kit.h"
 
 #if defined(__SANITIZE_THREAD__)
 /* The tests fork providers while threads run; the child starts its own from a clean state. */
@@ -270,11 +271,6 @@ static inline int entries_of(const char *folder)
 static inline int open_descriptors(void)
 {
     return entries_of("/proc/self/fd");
-}
-
-static inline int running_threads(void)
-{
-    return entries_of("/proc/self/task");
 }
 
 /* Mappings of this process whose line holds `text`. */

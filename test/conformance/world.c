@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "transport/threads_kit.h"
+
 void world_init(struct world *w, const struct conformance_fixture *fixture)
 {
     memset(w, 0, sizeof(*w));
@@ -236,28 +238,9 @@ uint64_t world_open_fds(void)
     return count_entries("/proc/self/fd");
 }
 
-/* The kernel's own workers for io_uring (iou-wrk-PID) come and go among a process's threads; they
- * are not the transport's. */
-static int is_kernel_worker(const char *thread)
-{
-    char path[300], name[32] = "";
-    snprintf(path, sizeof(path), "/proc/self/task/%s/comm", thread);
-    FILE *comm = fopen(path, "re");
-    int named = comm != NULL && fgets(name, sizeof(name), comm) != NULL;
-    if (comm != NULL)
-        fclose(comm);
-    return !named || strncmp(name, "iou-", 4) == 0; /* one that has no name any more is gone */
-}
-
 uint64_t world_threads(void)
 {
-    uint64_t count = 0;
-    DIR *folder = opendir("/proc/self/task");
-    assert_non_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        count += entry->d_name[0] != '.' && !is_kernel_worker(entry->d_name);
-    closedir(folder);
-    return count;
+    return (uint64_t)running_threads();
 }
 
 uint64_t world_shared_maps(void)
