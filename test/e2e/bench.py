@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import Skip, check, check_equal, check_in, main, test
+from harness import Skip, check, check_equal, check_in, eventually, main, test
 
 
 @test("bench.ssd")
@@ -29,6 +29,33 @@ def _(c):
         check(figure["bare_mb_per_s"] > 0 and figure["yolk_mb_per_s"] > 0, figure)
         check(0.3 < figure["ratio"] < 3, f"they do not move the same: {figure}")
     check_equal(os.listdir(c.dir), [], "files left")
+
+
+def has_nameless_file(pid):
+    folder = f"/proc/{pid}/fd"
+    for fd in os.listdir(folder):
+        try:
+            name = os.readlink(f"{folder}/{fd}")
+        except FileNotFoundError:
+            continue  # closed meanwhile
+        if "yolk-bench" in name and name.endswith(" (deleted)"):
+            return True
+    return False
+
+
+@test("bench.ssd_killed")
+def _(c):
+    """Whenever it ends, its file is gone; and it makes none where nobody said."""
+    process = c.yolk("bench", "ssd", "--path", c.dir)
+    # Its file is open, and already without a name.
+    eventually(lambda: has_nameless_file(process.pid), text="an open file")
+    check_equal(os.listdir(c.dir), [], "files while it runs")
+    process.kill()
+    process.wait()
+    check_equal(os.listdir(c.dir), [], "files left")
+    code, _, err = c.run("bench", "ssd", "--path", "")
+    check_equal(code, 2, "exit code")
+    check_in('--path ""', err, "message")
 
 
 def fio(folder, operation, size):
