@@ -463,6 +463,85 @@ static void unserve_lets_go_of_the_file(void **state)
     assert_int_equal(unlink(k.path), 0);
 }
 
+/* An owner that looks, while it is asked for a write, whether the session could be fenced. */
+struct fencing {
+    const struct yolk_transport_ops *ops;
+    void *endpoint, *served;
+    enum yolk_status during, other;
+    int asked;
+};
+
+static enum yolk_status fencing_begin(void *self, const struct yolk_access_request *request)
+{
+    struct fencing *f = self;
+    f->asked++;
+    f->during = f->ops->fence_session(f->endpoint, f->served, request->session);
+    f->other = f->ops->fence_session(f->endpoint, f->served, request->session + 1);
+    return YOLK_OK;
+}
+
+static void fencing_end(void *self, const struct yolk_access_request *request)
+{
+    fencing_begin(self, request);
+}
+
+static void fence_once(struct fencing *f, struct kit *k, enum yolk_opcode opcode, void *memory)
+{
+    char text[128];
+    void *target, *channel, *key;
+    struct yolk_file file = {.descriptor = file_descriptor(k->file),
+                             .memory_alignment = 4096,
+                             .offset_alignment = 4096,
+                             .writable = 1,
+                             .internal = k->file};
+    struct yolk_serve serve = {.size = k->size,
+                               .segment = KIT_SEGMENT,
+                               .file = &file,
+                               .access = {f, NULL, fencing_begin, fencing_end}};
+    struct yolk_completion completion;
+    f->asked = 0;
+    assert_int_equal(f->ops->serve(f->endpoint, &serve, &f->served, text, sizeof(text)), YOLK_OK);
+    assert_int_equal(
+        f->ops->open_target(f->endpoint, text, KIT_SEGMENT, k->size, KIT_SESSION, &target),
+        YOLK_OK);
+    assert_int_equal(f->ops->channel_open(f->endpoint, target, &channel), YOLK_OK);
+    assert_int_equal(f->ops->add_buffer(f->endpoint, memory, MIB, &key), YOLK_OK);
+    struct yolk_io io = {.opcode = opcode, .local = memory, .size = 8192, .key = key};
+    assert_int_equal(f->ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    if (f->ops->flush != NULL)
+        f->ops->flush(channel);
+    while (f->ops->poll(channel, &completion, 1) == 0) {
+    }
+    assert_int_equal(completion.status, YOLK_OK);
+    assert_int_equal(f->asked, 2);
+    assert_int_equal(f->ops->fence_session(f->endpoint, f->served, KIT_SESSION), YOLK_OK);
+    assert_int_equal(f->ops->channel_close(channel), YOLK_OK);
+    f->ops->close_target(f->endpoint, target);
+    f->ops->remove_buffer(f->endpoint, key);
+    f->ops->unserve(f->endpoint, f->served);
+}
+
+/* A session is fenced only when none of its writes is under way, from the question whether it may
+ * to its end; reads and the writes of others do not matter. */
+static void a_fence_waits_for_writes(void **state)
+{
+    struct kit k = kit_for(state);
+    struct fencing f = {.ops = *state};
+    struct yolk_transport_options options = {.struct_size = sizeof(options)};
+    uint8_t *memory = kit_map(MIB);
+    kit_open(&k);
+    assert_int_equal(f.ops->init(&options, &f.endpoint), YOLK_OK);
+    fence_once(&f, &k, YOLK_WRITE, memory);
+    assert_int_equal(f.during, YOLK_ERR_AGAIN);
+    assert_int_equal(f.other, YOLK_OK);
+    fence_once(&f, &k, YOLK_READ, memory);
+    assert_int_equal(f.during, YOLK_OK);
+    assert_int_equal(f.ops->stop(f.endpoint), YOLK_OK);
+    f.ops->fini(f.endpoint);
+    kit_close(&k);
+    munmap(memory, MIB);
+}
+
 static int run(const struct yolk_transport_ops *ops)
 {
     void *state = (void *)(uintptr_t)ops;
@@ -483,6 +562,7 @@ static int run(const struct yolk_transport_ops *ops)
         CASE(the_owner_leases_each_access),
         CASE(files_by_url),
         CASE(unserve_lets_go_of_the_file),
+        CASE(a_fence_waits_for_writes),
     };
 #undef CASE
     return cmocka_run_group_tests_name(ops->name, tests, NULL, NULL);
