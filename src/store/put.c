@@ -171,6 +171,13 @@ static int is_for_space(int status)
            status == YOLK_ERR_LIMIT || status == YOLK_ERR_NOT_READY;
 }
 
+/* Past the deadline, that the session is of an earlier life is no answer to the caller: with time
+ * left another one would have been used. It is the time that is over. */
+static int reason_at(const struct store_put *put, uint64_t now_ns, int failure)
+{
+    return failure == YOLK_ERR_STALE && now_ns >= put->deadline_ns ? YOLK_ERR_TIMEOUT : failure;
+}
+
 /* Puts an item back for another try, or ends it with `failure`. */
 static void retry_item(struct store_put *put, uint32_t index, uint64_t now_ns, int failure,
                        int counts)
@@ -180,7 +187,7 @@ static void retry_item(struct store_put *put, uint32_t index, uint64_t now_ns, i
     uint64_t until = for_space ? put->space_deadline_ns : put->deadline_ns;
 
     if (now_ns >= until || (counts && !for_space && ++state->tries >= TRIES_MAX)) {
-        finish_item(put, index, failure);
+        finish_item(put, index, reason_at(put, now_ns, failure));
         return;
     }
     state->state = ITEM_PENDING;
@@ -581,7 +588,8 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
     if (put->phase == PHASE_END) {
         for (size_t i = 0; i < put->listed_count; i++) {
             uint32_t index = put->listed[i];
-            int result = status != YOLK_OK ? status : wire_i32s_at(results, (uint32_t)i);
+            int result = status != YOLK_OK ? reason_at(put, now_ns, status)
+                                           : wire_i32s_at(results, (uint32_t)i);
             if (result >= 0 || result == YOLK_ERR_EXISTS) {
                 finish_item(put, index, (int64_t)put->items[index].size);
             } else {
@@ -609,9 +617,9 @@ void store_put_reply(struct store_put *put, uint64_t now_ns, uint16_t message, c
         if (store_status_is_session(refused) && now_ns < put->deadline_ns)
             back_off(put, now_ns);
         else if (put->phase == PHASE_START)
-            fail_window(put, now_ns, refused, 0);
+            fail_window(put, now_ns, reason_at(put, now_ns, refused), 0);
         else
-            give_up_telling(put, now_ns, refused);
+            give_up_telling(put, now_ns, reason_at(put, now_ns, refused));
         return;
     }
     store_holds_acknowledge(put->holds, &put->stamp);

@@ -288,6 +288,34 @@ static void late_end_of_a_lost_session(void **state)
     finish(&f);
 }
 
+/* The same pause before the places came, and during the write: the caller hears that its time is
+ * over, not whose life the session belongs to. */
+static void late_answers_to_a_lost_session(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    f.now += 4000 * MS;
+    granted(&f, YOLK_ERR_STALE);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_TIMEOUT);
+    finish(&f);
+
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    f.now += 4000 * MS;
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_ERR_STALE);
+    expect_send(&f, WIRE_PUT_REVOKE);
+    closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, YOLK_ERR_TIMEOUT);
+    finish(&f);
+}
+
 /* The session was opened anew between the grant and the write: the place is void. */
 static void grant_of_an_earlier_epoch(void **state)
 {
@@ -365,6 +393,7 @@ int main(void)
         cmocka_unit_test(nothing_answers),
         cmocka_unit_test(expired_put_is_put_again),
         cmocka_unit_test(late_end_of_a_lost_session),
+        cmocka_unit_test(late_answers_to_a_lost_session),
         cmocka_unit_test(grant_of_an_earlier_epoch),
         cmocka_unit_test(stuck),
         cmocka_unit_test(no_session_yet),
