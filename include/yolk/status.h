@@ -46,6 +46,9 @@ enum yolk_status {
     YOLK_ERR_LIMIT = -21,          /* too many at once */
     YOLK_ERR_EOF = -22,            /* the data ended early */
     YOLK_ERR_OVERLAP = -23,        /* the range overlaps one that is registered */
+    YOLK_ERR_QUOTA = -24,          /* the tenant's quota is used up */
+    YOLK_ERR_NO_TENANT = -25,      /* the master does not know the tenant, or has no tenants */
+    YOLK_ERR_PIN_LIMIT = -26,      /* hard pins have their share of every segment already */
 
     /* One connection: another one may work. */
     YOLK_ERR_LINK = -100,     /* the connection broke */

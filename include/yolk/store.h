@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: immutable values by key, held in the memory of several processes.
+/* The store: values by key, which stay as they are until removed or upserted, held in the memory of
+ * several processes.
  *
  * Every call blocks at most for its deadline plus the time its memory needs to become quiet, and
  * may be made by many threads at once. A store handle carries the process id: in a forked child
@@ -38,6 +39,17 @@ struct yolk_store_options {
     uint64_t ssd_size_bytes; /* > 0: of values; the file is little larger */
     const char *ssd_path;    /* the file is PATH.slot0, or the next free one; absolute */
     uint64_t ssd_sync_ms;    /* a power loss costs the values of so long at most */
+    /* Whose keys this store sees; NULL: "default". Keys of two tenants never meet. 1 to 64 bytes,
+     * no '_' first, no control characters; of a key's 4096 bytes it takes its own length and 2. A
+     * tenant that the master does not know is refused when the store is opened
+     * (YOLK_ERR_NO_TENANT). */
+    const char *tenant_id;
+    const char *tenants; /* embedded master only: the setting `tenants`; NULL: there is none */
+    /* A dummy client: in place of `master`, the "host:port" at which a real client on this machine
+     * answers (yolk_store_serve_clients); what else to open with is learned there. It gives no
+     * segment. */
+    const char *real_client;
+    uint64_t pool_size_bytes; /* > 0: memory for yolk_store_pool_alloc, shared with its peers */
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */
@@ -68,6 +80,17 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_register_buffer(struct yolk_s
 /* YOLK_ERR_BUSY while a transfer may still touch it. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_unregister_buffer(struct yolk_store *store,
                                                                      void *pointer);
+
+/* A piece of the pool (yolk_store_options.pool_size_bytes): page-aligned, zeroed, registered, in
+ * shared memory, the store's until it is closed. YOLK_ERR_NO_SPACE when the pool is used up. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_pool_alloc(struct yolk_store *store, size_t size,
+                                                              void **out);
+
+/* Makes this store a real client: answers dummy clients of this machine at "host:port" (port 0: any
+ * free one) until it is closed. *port_out, which may be NULL, is the port. A second call is
+ * YOLK_ERR_EXISTS. */
+YOLK_API YOLK_MUST_USE enum yolk_status
+yolk_store_serve_clients(struct yolk_store *store, const char *address, uint16_t *port_out);
 
 /* Where a value lies. */
 enum yolk_medium { YOLK_MEDIUM_MEMORY = 0, YOLK_MEDIUM_LOCAL_DISK = 2 };
@@ -104,6 +127,58 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put_replicas(struct yolk_stor
                                                                 struct yolk_kv *kvs, size_t count,
                                                                 uint32_t replica_num);
 
+/* Soft pin: while it lasts, an object leaves memory only when nothing else can. */
+enum yolk_soft_pin {
+    YOLK_SOFT_PIN_PRESERVE = 0, /* upsert: as the old value had it; put: none */
+    YOLK_SOFT_PIN_SET = 1,      /* for soft_pin_ttl_ms from the moment the value can be read */
+    YOLK_SOFT_PIN_CLEAR = 2,
+};
+#define YOLK_SOFT_PIN_TTL_DEFAULT UINT64_MAX
+
+enum { YOLK_PREFERRED_MAX = 16, YOLK_GROUP_ID_MAX = 255 };
+
+/* How values are put. All borrowed until return. */
+struct yolk_put_options {
+    size_t struct_size;   /* sizeof(struct yolk_put_options), set by the init function */
+    uint32_t replica_num; /* copies, each in another segment; 0: the store's own replica_num */
+    int32_t soft_pin;     /* enum yolk_soft_pin */
+    /* Of YOLK_SOFT_PIN_SET: 0 pins nothing, YOLK_SOFT_PIN_TTL_DEFAULT is the master's default (30
+     * minutes); at most 24 hours, more is YOLK_ERR_INVALID. Reads do not extend it. */
+    uint64_t soft_pin_ttl_ms;
+    /* 1: never evicted, only removed; lasts over an upsert. A master lets at most its setting
+     * hard_pin_ratio of each segment be pinned so; beyond: YOLK_ERR_PIN_LIMIT. Does not change what
+     * exists already. */
+    int32_t hard_pin;
+    int32_t same_segment; /* 1: keys of one call go to the segment of the first, if it has room */
+    /* Names of segments (yolk_store_options.name of their nodes, as "host:port") to be tried first,
+     * in this order; without room there, elsewhere, which the master counts
+     * (master_put_not_preferred_total). At most YOLK_PREFERRED_MAX. */
+    const char *const *preferred_segments;
+    size_t preferred_segment_count;
+    /* NULL, or one of at most YOLK_GROUP_ID_MAX bytes for each key; NULL or "" in it: none. Objects
+     * of a group are evicted together, and not while one of them is leased or read; an object's
+     * group is the one it was first put with. */
+    const char *const *group_ids;
+};
+/* Fills in the defaults. */
+YOLK_API void yolk_put_options_init(struct yolk_put_options *options);
+
+/* As yolk_store_put, in the way of `options` (NULL: the defaults). Results also:
+ * YOLK_ERR_QUOTA (the tenant's quota is used up and nothing of it can be evicted within
+ * put_wait_ms), YOLK_ERR_PIN_LIMIT. YOLK_ERR_INVALID for wrong options, with the reason in
+ * yolk_last_error(). */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put_with(struct yolk_store *store,
+                                                            struct yolk_kv *kvs, size_t count,
+                                                            const struct yolk_put_options *options);
+
+/* Puts n values in place of those that the keys have, if any. A reader gets the old value or the
+ * new one, never a mix, and a reader of the old one finishes; once a result is >= 0 no get that is
+ * started later finds the old one. A key given twice in a batch gets the last value. Results as
+ * yolk_store_put_with; after YOLK_ERR_TIMEOUT the key may have either value. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_upsert(struct yolk_store *store,
+                                                          struct yolk_kv *kvs, size_t count,
+                                                          const struct yolk_put_options *options);
+
 /* Gets n values. Result: the value's size, its bytes in the slices; YOLK_ERR_NOT_FOUND;
  * YOLK_ERR_BUFFER_SMALL (nothing written); YOLK_ERR_LEASE_EXPIRED (the bytes arrived too late to be
  * trusted, twice). With a negative result the slices' contents are undefined. Returns as put. */
@@ -114,11 +189,18 @@ YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get(struct yolk_store *store,
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_exist(struct yolk_store *store,
                                                          struct yolk_kv *kvs, size_t count);
 
+/* As yolk_store_exist with a deadline of its own, and it does not wait for a master whose host
+ * refuses the connection (YOLK_ERR_REFUSED): for callers that would rather not know than wait. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_exist_within(struct yolk_store *store,
+                                                                struct yolk_kv *kvs, size_t count,
+                                                                uint64_t timeout_ms);
+
 /* result: 0 removed, YOLK_ERR_NOT_FOUND, or YOLK_ERR_HAS_LEASE without force. */
 YOLK_API YOLK_MUST_USE enum yolk_status
 yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs, size_t count, int force);
 
-/* Removes every object (those leased only with force); *removed may be NULL. */
+/* Removes every object of this store's tenant (those leased only with force); *removed may be NULL.
+ */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force,
                                                               uint64_t *removed);
 
