@@ -61,6 +61,7 @@ static const struct wire_field session_open[] = {
     U64(wire_session_open, 11, generation),
     STR(wire_session_open, 12, name),
     BIN(wire_session_open, 13, held, WIRE_HELD_SIZE),
+    STR(wire_session_open, 14, tenant),
 };
 static const struct wire_field session_open_reply[] = {
     REPLY(wire_session_open_reply),
@@ -92,7 +93,7 @@ static const struct wire_field segment_mount_reply[] = {
 static const struct wire_field mirror_offer[] = {
     REQUEST(wire_mirror_offer),          U64(wire_mirror_offer, 10, segment),
     BIN(wire_mirror_offer, 11, keys, 0), BIN(wire_mirror_offer, 12, recs, WIRE_OFFER_SIZE),
-    U32(wire_mirror_offer, 13, last),
+    U32(wire_mirror_offer, 13, last),    BIN(wire_mirror_offer, 14, pinned, 4),
 };
 static const struct wire_field mirror_offer_reply[] = {
     REPLY(wire_mirror_offer_reply),
@@ -137,9 +138,15 @@ static const struct wire_field get_start_reply[] = {
     BIN(wire_get_start_reply, 12, replicas, WIRE_REPLICA_SIZE),
 };
 static const struct wire_field put_start[] = {
-    REQUEST(wire_put_start),           BIN(wire_put_start, 10, keys, 0),
-    BIN(wire_put_start, 11, sizes, 8), U32(wire_put_start, 12, replica_num),
+    REQUEST(wire_put_start),
+    BIN(wire_put_start, 10, keys, 0),
+    BIN(wire_put_start, 11, sizes, 8),
+    U32(wire_put_start, 12, replica_num),
     U32(wire_put_start, 13, flags),
+    BIN(wire_put_start, 14, preferred, 0),
+    BIN(wire_put_start, 15, groups, 0),
+    U32(wire_put_start, 16, soft_pin),
+    U64(wire_put_start, 17, soft_pin_ttl_ms),
 };
 static const struct wire_field put_start_reply[] = {
     REPLY(wire_put_start_reply),
@@ -220,6 +227,12 @@ static const struct wire_field tasks_done[] = {
     U64(wire_tasks_done, 1, segment),
     BIN(wire_tasks_done, 2, recs, WIRE_TASK_DONE_SIZE),
 };
+static const struct wire_field client_setup_reply[] = {
+    REPLY(wire_client_setup_reply),
+    STR(wire_client_setup_reply, 10, master),
+    STR(wire_client_setup_reply, 11, tenant),
+    STR(wire_client_setup_reply, 12, name),
+};
 
 /* Maxima of bodies, each with room for the fields around what it is named after. */
 enum {
@@ -290,6 +303,8 @@ static const struct wire_kind_info kinds[] = {
     KIND(SESSION_LOST, MAX_HELLO, wire_session_lost, session_lost),
     KIND(TASKS, MAX_KEYS, wire_tasks, tasks),
     KIND(TASKS_DONE, MAX_RESULTS, wire_tasks_done, tasks_done),
+    KIND(CLIENT_SETUP, MAX_PLAIN, wire_plain_request, plain_request),
+    KIND(CLIENT_SETUP_REPLY, MAX_STATUS, wire_client_setup_reply, client_setup_reply),
 };
 
 const struct wire_kind_info *wire_kind_info(uint16_t kind)

@@ -63,12 +63,26 @@ enum wire_kind {
     WIRE_SESSION_LOST = 86,
     WIRE_TASKS = 88,
     WIRE_TASKS_DONE = 89,
+
+    WIRE_CLIENT_SETUP = 90,
+    WIRE_CLIENT_SETUP_REPLY = 91,
 };
+
+/* HELLO.features. A peer without the bit skips the fields it does not know, so who needs them
+ * refuses first. */
+#define WIRE_FEATURE_PUT_OPTIONS (1ull << 0) /* PUT_START tags 14 to 17 and flags */
+#define WIRE_FEATURE_TENANTS     (1ull << 1) /* SESSION_OPEN tag 14 */
+#define WIRE_FEATURES            (WIRE_FEATURE_PUT_OPTIONS | WIRE_FEATURE_TENANTS)
 
 /* What a segment is made of, and so what a replica in it is. Numbers of Mooncake's ReplicaType. */
 enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2 };
 
 #define WIRE_GET_PIN 1u /* GET_START.flags: the guard has no TTL */
+/* PUT_START.flags */
+#define WIRE_PUT_UPSERT       1u /* in place of what the key has */
+#define WIRE_PUT_HARD_PIN     2u
+#define WIRE_PUT_SAME_SEGMENT 4u /* all of the message where the first of it goes */
+#define WIRE_FACT_HARD_PIN    1u /* PLACED: fact.session */
 /* Keys of one message, as far as the wire is concerned; the master's own limit a turn may be lower.
  */
 #define WIRE_KEYS_MAX    MAX_BATCH_KEYS
@@ -120,7 +134,8 @@ struct wire_session_open {
     uint8_t client_id[WIRE_ID_SIZE];
     uint64_t generation; /* of the client id: a later life has a greater one */
     struct wire_view name;
-    struct wire_view held; /* struct wire_held list */
+    struct wire_view held;   /* struct wire_held list */
+    struct wire_view tenant; /* empty: the default one */
 };
 struct wire_session_open_reply {
     int32_t status;
@@ -161,6 +176,7 @@ struct wire_mirror_offer {
     struct wire_view keys;
     struct wire_view recs; /* struct wire_offer list, one a key */
     uint32_t last;
+    struct wire_view pinned; /* u32 list: indexes into keys, ascending: hard-pinned ones */
 };
 struct wire_mirror_offer_reply {
     int32_t status;
@@ -217,6 +233,10 @@ struct wire_put_start {
     struct wire_view sizes; /* u64 list, one a key */
     uint32_t replica_num;
     uint32_t flags;
+    struct wire_view preferred; /* KEYS: names of segments, the best first */
+    struct wire_view groups;    /* KEYS: one a key, empty: none; or an empty list */
+    uint32_t soft_pin;          /* 0 as the old value, 1 set, 2 clear */
+    uint64_t soft_pin_ttl_ms;   /* UINT64_MAX: the master's default */
 };
 struct wire_put_start_reply {
     int32_t status;
@@ -324,6 +344,15 @@ struct wire_tasks {
 struct wire_tasks_done {
     uint64_t segment;
     struct wire_view recs; /* struct wire_task_done list */
+};
+
+/* A dummy client to its real client: how do you reach the master? */
+struct wire_client_setup_reply {
+    int32_t status;
+    struct wire_view master;
+    struct wire_view tenant;
+    struct wire_view name;
+    struct wire_view text;
 };
 
 /* Large enough for any message. */
