@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The extension module mooncake._store, shared by its files. Python's stable ABI from 3.11 on. */
+/* The extension module mooncake._store, shared by its files. Python's stable ABI from 3.11 on;
+ * built once more for 3.10. */
 #ifndef YOLK_STORE_EXTENSION_H
 #define YOLK_STORE_EXTENSION_H
 
 #define PY_SSIZE_T_CLEAN
+#ifdef YOLK_PYTHON_3_10
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+
+#include "buffer_3_10.h"
+#else
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
+#endif
 
 #include <yolk/store.h>
 
@@ -78,6 +86,8 @@ int batch_parts(struct batch *batch, PyObject *parts);
 int batch_config(struct batch *batch, PyObject *config);
 /* As PyArg_ParseTupleAndKeywords, which does not name the keyword that is one too many. */
 int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...);
+/* The items of a sequence that is no text; `what` names it. New reference. */
+PyObject *argument_tuple(PyObject *object, const char *what);
 int argument_address(PyObject *object, uint64_t *value);
 
 /* ---- handle.c ---- */
