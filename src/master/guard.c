@@ -181,8 +181,8 @@ static enum yolk_status exist_one(struct master_core *core, void *self,
     core->stats.exist_hits++;
     if (object->lease_until <= core->now)
         object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        master_probe(core, object->extents[i]);
+    MASTER_EXTENTS_FOREACH(extent, object)
+    master_probe(core, extent);
     return YOLK_OK;
 }
 
@@ -222,8 +222,8 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
                                      struct master_object *object, enum wire_medium medium,
                                      uint32_t *count)
 {
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        struct master_extent *extent = object->extents[i];
+    MASTER_EXTENTS_FOREACH(extent, object)
+    {
         if (extent->segment->medium != medium || !master_extent_reachable(extent))
             continue;
         struct wire_replica replica = {.segment = extent->segment->id,

@@ -104,7 +104,7 @@ static entry_t *table_find(const struct table *t, uint64_t hash, const void *key
             continue;
         entry_t *e = entry_in(t->slots[i]);
         if (e->hash == hash && e != &tombstone && e->key_size == key_size &&
-            memcmp(e->key, key, key_size) == 0)
+            memcmp((const uint8_t *)e + e->key_at, key, key_size) == 0)
             return e;
     }
     return NULL;

@@ -15,11 +15,12 @@
 
 #include "yolk/status.h"
 
-/* The head of an object: the index knows no more of it. The key's bytes follow somewhere in it. */
+/* The head of an object: the index knows no more of it. The key's bytes follow `key_at` bytes
+ * behind its beginning. */
 struct master_index_entry {
     uint64_t hash;
-    const uint8_t *key;
     uint32_t key_size;
+    uint32_t key_at;
 };
 
 struct master_index;

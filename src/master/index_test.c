@@ -24,7 +24,7 @@ static void item_init(struct item *item, uint32_t i, uint64_t hash_mask)
 {
     int n = snprintf(item->key, sizeof item->key, "key-%u", i);
     item->entry = (struct master_index_entry){base_hash64(item->key, (size_t)n) & hash_mask,
-                                              (const uint8_t *)item->key, (uint32_t)n};
+                                              (uint32_t)n, offsetof(struct item, key)};
 }
 
 static struct master_index_entry *find(const struct master_index *index, const struct item *item)

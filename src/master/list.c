@@ -69,7 +69,7 @@ void master_remove_all(struct master_core *core, const struct wire_remove_all *m
     job->session = session->id;
     job->op = msg->request.op;
     job->force = msg->force != 0;
-    job->before_serial = core->serial; /* what is put from now on stays */
+    job->last_era = core->era++;
     base_list_push_back(&core->jobs, &job->link);
     core->job_count++;
     (void)master_jobs_tick(core);
@@ -98,7 +98,7 @@ bool master_jobs_tick(struct master_core *core)
         more = master_index_walk(core->index, &job->cursor, collect, all);
         seen += all->count;
         for (uint32_t i = 0; i < all->count; i++)
-            if (all->objects[i]->serial <= job->before_serial)
+            if (all->objects[i]->era <= job->last_era)
                 job->count += remove_object(core, all->objects[i], job->force) == YOLK_OK;
     }
     if (!more) {

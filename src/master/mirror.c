@@ -68,9 +68,9 @@ static bool may_join(const struct master_object *object, const struct master_seg
         return disk == NULL || !master_extent_readable(disk);
     if (object->extent_count - (disk != NULL) >= MASTER_MAX_REPLICAS)
         return false;
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i]->segment == segment)
-            return false;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (extent->segment == segment)
+        return false;
     return true;
 }
 
@@ -285,13 +285,13 @@ static enum yolk_status replay_removed(struct master_core *core, const struct ma
     if (object == NULL || object->put != NULL)
         return YOLK_OK;
     if (all) {
-        for (uint32_t i = 0; i < object->extent_count; i++)
-            untell(object->extents[i]);
+        MASTER_EXTENTS_FOREACH(extent, object)
+        untell(extent);
         master_object_drop(core, object, GHOST_NONE);
         return YOLK_OK;
     }
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        struct master_extent *extent = object->extents[i];
+    MASTER_EXTENTS_FOREACH(extent, object)
+    {
         if (extent->segment->id != fact->places->segment ||
             master_extent_offset(extent) != fact->places->offset)
             continue;

@@ -22,9 +22,13 @@ struct master_object *master_object_create(struct master_core *core, struct wire
     if (object == NULL)
         return NULL;
     memcpy(object->key, key.data, key.size);
-    object->entry = (struct master_index_entry){hash, object->key, (uint32_t)key.size};
+    object->entry = (struct master_index_entry){
+        .hash = hash,
+        .key_size = (uint32_t)key.size,
+        .key_at = offsetof(struct master_object, key),
+    };
     object->size = size;
-    object->serial = ++core->serial;
+    object->era = core->era;
     if (master_index_insert(core->index, &object->entry) != YOLK_OK) {
         free(object);
         return NULL;
@@ -48,16 +52,16 @@ void master_emit_committed(struct master_core *core, const struct master_object 
     if (core->sink == NULL || core->sink->fact == NULL)
         return;
     struct master_place places[MASTER_MAX_EXTENTS];
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        places[i] = (struct master_place){object->extents[i]->segment->id,
-                                          master_extent_offset(object->extents[i]),
-                                          object->extents[i]->checksum};
+    uint32_t count = 0;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    places[count++] =
+        (struct master_place){extent->segment->id, master_extent_offset(extent), extent->checksum};
     struct master_fact fact = {.kind = MASTER_FACT_COMMITTED,
                                .size = object->size,
                                .key = object->key,
                                .key_size = object->entry.key_size,
                                .places = places,
-                               .place_count = object->extent_count};
+                               .place_count = count};
     core->sink->fact(core->sink->self, &fact);
 }
 
@@ -91,8 +95,8 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
         object->put->object = NULL;
     }
     master_index_remove(core->index, &object->entry);
-    while (object->extent_count > 0)
-        give_up(core, object->extents[object->extent_count - 1]);
+    while (object->extents != NULL)
+        give_up(core, object->extents);
     if (core->config.policy->removed != NULL)
         core->config.policy->removed(core->policy_state, object);
     free(object);
@@ -118,9 +122,9 @@ bool master_object_readable(const struct master_object *object)
         return false;
     if (object->size == 0)
         return true;
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (master_extent_reachable(object->extents[i]))
-            return true;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (master_extent_reachable(extent))
+        return true;
     return false;
 }
 
@@ -131,26 +135,25 @@ bool master_segment_is_disk(const struct master_segment *segment)
 
 struct master_extent *master_object_disk(const struct master_object *object)
 {
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (master_segment_is_disk(object->extents[i]->segment))
-            return object->extents[i];
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (master_segment_is_disk(extent->segment))
+        return extent;
     return NULL;
 }
 
 bool master_extent_spare(const struct master_extent *extent)
 {
-    const struct master_object *object = extent->object;
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i] != extent && master_extent_readable(object->extents[i]))
-            return true;
+    MASTER_EXTENTS_FOREACH(other, extent->object)
+    if (other != extent && master_extent_readable(other))
+        return true;
     return false;
 }
 
 bool master_object_guarded(const struct master_object *object)
 {
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i]->refs > object->extents[i]->task_refs)
-            return true;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (extent->refs > extent->task_refs)
+        return true;
     return false;
 }
 
@@ -180,7 +183,6 @@ static uint64_t *bytes_of(struct master_segment *segment, enum master_extent_sta
 static void extent_init(struct master_extent *extent, struct master_segment *segment,
                         uint32_t handle, enum master_extent_state state)
 {
-    base_list_init(&extent->order);
     base_list_init(&extent->fact);
     extent->segment = segment;
     extent->handle = handle;
@@ -232,8 +234,12 @@ void master_extent_set_state(struct master_extent *extent, enum master_extent_st
 
 void master_extent_attach(struct master_extent *extent, struct master_object *object)
 {
+    struct master_extent **last = &object->extents;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = extent;
     extent->object = object;
-    object->extents[object->extent_count++] = extent;
+    object->extent_count++;
 }
 
 static void count_clean(const struct master_extent *extent, int sign)
@@ -244,8 +250,10 @@ static void count_clean(const struct master_extent *extent, int sign)
     tier->clean_room += (uint64_t)sign * master_disk_room(size);
 }
 
-static void leave_order(struct master_extent *extent)
+static void leave_list(struct master_extent *extent)
 {
+    if (extent->list == IN_NO_LIST)
+        return;
     if (extent->list == IN_PROBED)
         extent->segment->probed_bytes -= master_extent_size(extent);
     if (extent->list == IN_CLEAN)
@@ -257,12 +265,13 @@ static void leave_order(struct master_extent *extent)
     else
         base_list_remove(&extent->order);
     extent->list = IN_NO_LIST;
+    extent->put = NULL;
 }
 
 /* Guarded extents stand in no list at all: eviction then never meets them. */
 void master_extent_use(struct master_extent *extent)
 {
-    leave_order(extent);
+    leave_list(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
     const struct master_policy *policy = extent->segment->policy;
@@ -273,7 +282,7 @@ void master_extent_use(struct master_extent *extent)
 
 void master_extent_probed(struct master_extent *extent, uint64_t until)
 {
-    leave_order(extent);
+    leave_list(extent);
     extent->probe_until = until;
     extent->segment->probed_bytes += master_extent_size(extent);
     base_list_push_back(&extent->segment->probed, &extent->order);
@@ -283,7 +292,7 @@ void master_extent_probed(struct master_extent *extent, uint64_t until)
 void master_extent_named(struct master_extent *extent, enum master_extent_list list, bool first)
 {
     struct master_tier *tier = &extent->segment->tier;
-    leave_order(extent);
+    leave_list(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
     if (list == IN_CLEAN)
@@ -299,7 +308,7 @@ void master_extent_ref(struct master_extent *extent)
 {
     extent->segment->guarded += extent->refs == 0;
     extent->refs++;
-    leave_order(extent);
+    leave_list(extent);
 }
 
 static bool last_ref(struct master_core *core, struct master_extent *extent)
@@ -348,15 +357,17 @@ static void give_up(struct master_core *core, struct master_extent *extent)
 {
     struct master_object *object = extent->object;
     if (object != NULL) {
-        uint32_t i = 0;
-        while (object->extents[i] != extent)
-            i++;
-        object->extents[i] = object->extents[--object->extent_count];
+        struct master_extent **at = &object->extents;
+        while (*at != extent)
+            at = &(*at)->next;
+        *at = extent->next;
+        object->extent_count--;
+        extent->next = NULL;
         extent->object = NULL;
         if (master_segment_is_disk(extent->segment))
             master_tier_disk_gone(object);
     }
-    leave_order(extent);
+    leave_list(extent);
     master_extent_set_state(extent, EXTENT_DEAD);
     if (extent->fact_state == FACT_PLACED_QUEUED) {
         /* The owner never heard of it. */
@@ -385,7 +396,7 @@ void master_replica_drop(struct master_core *core, struct master_extent *extent,
 
 void master_extent_writer_done(struct master_core *core, struct master_extent *extent)
 {
-    struct master_put *put = extent->put;
+    struct master_put *put = extent->list == IN_NO_LIST ? extent->put : NULL;
     if (put == NULL)
         return;
     for (uint32_t i = 0; i < put->extent_count; i++)

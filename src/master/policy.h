@@ -16,7 +16,7 @@
  * What it may keep, all of it zeroed at first and none of it known to anybody else:
  *     extent->order    16 bytes in each replica, for its place in the order. Only between
  *                      inserted/touched and withdrawn; afterwards others use it.
- *     object->note     16 bytes in each object, as long as the object is there. Points in them to
+ *     object->note     8 bytes in each object,  as long as the object is there. Points in them to
  *                      other objects have to be given up in `removed`.
  *     the order        `order_size` bytes a segment.
  *     the state        `state_size` bytes a master; outlives the orders, which are told of it.
@@ -42,7 +42,7 @@ struct master_extent;
 struct master_object;
 
 struct master_note {
-    uint64_t word[2];
+    uint64_t word;
 };
 
 struct master_lookup {

@@ -41,6 +41,7 @@ enum {
     PANEL_SPAN = 8,   /* the panel is to watch that many times the objects there are */
     LEARN_KEYS_MIN = 1024,
     USES_MAX = 3,
+    TAG_SHIFT = 40,
 };
 
 /* A class's counts weigh as much as this many keys that behave as all classes together. */
@@ -74,7 +75,7 @@ struct order {
 
 static uint64_t pack(struct record record, uint64_t tag)
 {
-    return tag << 40 | (uint64_t)record.stamp << 8 |
+    return tag << TAG_SHIFT | (uint64_t)record.stamp << 8 |
            (uint64_t)(record.class << 4 | record.uses << 2 | record.phase);
 }
 
@@ -86,15 +87,20 @@ static struct record unpack(uint64_t word)
                            .phase = word & 3};
 }
 
-/* note.word[0]: the record. note.word[1]: the place in its request. */
+/* The note is the record, with the place in its request where others have a tag. */
 static struct record record_of(const struct master_object *object)
 {
-    return unpack(object->note.word[0]);
+    return unpack(object->note.word);
+}
+
+static uint64_t place_of(const struct master_object *object)
+{
+    return object->note.word >> TAG_SHIFT;
 }
 
 static uint32_t tag_of(uint64_t hash)
 {
-    return (uint32_t)(base_mix64(hash) >> 40);
+    return (uint32_t)(base_mix64(hash) >> TAG_SHIFT);
 }
 
 /* The word of `hash` in its set, or NULL; then `*room` is an empty one or the oldest. */
@@ -109,7 +115,7 @@ static uint64_t *find(uint64_t *table, uint32_t size, uint32_t now, uint64_t has
             *room = set + i;
             return NULL;
         }
-        if (set[i] >> 40 == tag)
+        if (set[i] >> TAG_SHIFT == tag)
             return set + i;
         uint32_t age = now - unpack(set[i]).stamp;
         if (age >= oldest) {
@@ -221,7 +227,7 @@ static void fit_panel(struct state *state)
         return;
     state->panel_mask = state->panel_mask * 2 + 1;
     for (uint32_t i = 0; i < PANEL; i++)
-        if ((state->panel[i] >> 40 & state->panel_mask) != 0)
+        if ((state->panel[i] >> TAG_SHIFT & state->panel_mask) != 0)
             state->panel[i] = 0;
 }
 
@@ -267,7 +273,7 @@ static uint8_t classify(const struct state *state, uint32_t after, uint32_t uses
 /* Of an object, or else of a key that was seen lately; phase PHASE_NONE: nothing is known. */
 static struct record recall(struct state *state, struct master_object *object, uint64_t hash)
 {
-    if (object != NULL && object->note.word[0] != 0)
+    if (object != NULL && object->note.word != 0)
         return record_of(object);
     uint64_t *room, *ghost = find(state->ghosts, GHOSTS, state->clock, hash, &room);
     return ghost == NULL ? (struct record){0} : unpack(*ghost);
@@ -277,8 +283,8 @@ static void remember(struct state *state, struct master_object *object, uint64_t
                      struct record record)
 {
     if (object != NULL) {
-        state->objects += object->note.word[0] == 0;
-        object->note.word[0] = pack(record, 0);
+        state->objects += object->note.word == 0;
+        object->note.word = pack(record, place_of(object));
         return;
     }
     uint64_t *room, *ghost = find(state->ghosts, GHOSTS, state->clock, hash, &room);
@@ -302,7 +308,7 @@ static void looked_up(void *self, const struct master_lookup *lookup)
     for (uint32_t i = 0; i < lookup->count; i++) {
         struct master_object *object = lookup->objects[i];
         struct record record = recall(state, object, lookup->hashes[i]);
-        bool noted = object != NULL && object->note.word[0] != 0;
+        bool noted = object != NULL && object->note.word != 0;
         /* A put of what is there says nothing, nor does a message that came twice. */
         if (phase == PHASE_PUT && object != NULL && (object->put == NULL || noted))
             continue;
@@ -318,7 +324,7 @@ static void looked_up(void *self, const struct master_lookup *lookup)
         }
         remember(state, object, lookup->hashes[i], record);
         if (object != NULL && !same_use)
-            object->note.word[1] = i;
+            object->note.word = pack(record, i);
     }
     if (uses == 0)
         return;
@@ -331,7 +337,7 @@ static void looked_up(void *self, const struct master_lookup *lookup)
 static void removed(void *self, struct master_object *object)
 {
     struct state *state = self;
-    if (object->note.word[0] == 0)
+    if (object->note.word == 0)
         return;
     state->objects--;
     remember(state, NULL, object->entry.hash, record_of(object));
@@ -350,7 +356,7 @@ static void add(void *self, struct master_extent *extent)
 {
     struct order *order = self;
     struct master_object *object = extent->object;
-    if (object->note.word[0] == 0) /* nobody ever asked for it: offered by an owner */
+    if (object->note.word == 0) /* nobody ever asked for it: offered by an owner */
         remember(order->state, object, object->entry.hash,
                  (struct record){order->state->clock, CLASS_FIRST, 1, PHASE_PUT});
     struct record record = record_of(object);
@@ -359,7 +365,7 @@ static void add(void *self, struct master_extent *extent)
         const struct master_object *before = order->newest->object;
         struct record other = record_of(before);
         if (other.class == record.class && other.stamp == record.stamp &&
-            before->note.word[1] < object->note.word[1])
+            place_of(before) < place_of(object))
             place = order->newest->order.prev;
     }
     base_list_insert_after(place, &extent->order);

@@ -215,15 +215,15 @@ static void one_request_is_one_use(void **unused)
     ask(WIRE_EXIST, keys, 4);
     ask(WIRE_PUT_START, keys, 4); /* no room */
     put(keys, 4);
-    uint64_t once = objects[0].note.word[0];
+    uint64_t once = objects[0].note.word;
     assert_int_equal(once >> 2 & 3, 1); /* uses */
     objects[0].put = &being_put;
     ask(WIRE_PUT_START, keys, 1); /* the message came twice */
     objects[0].put = NULL;
     ask(WIRE_PUT_START, keys, 4); /* all are there */
-    assert_int_equal(objects[0].note.word[0], once);
+    assert_int_equal(objects[0].note.word, once);
     get(keys, 4);
-    assert_int_equal(objects[0].note.word[0] >> 2 & 3, 2);
+    assert_int_equal(objects[0].note.word >> 2 & 3, 2);
 }
 
 /* What is known of a key outlives its object. */
@@ -233,13 +233,13 @@ static void an_evicted_key_is_remembered(void **unused)
     uint32_t keys[2] = {0, 1};
     put(keys, 2);
     ask(WIRE_EXIST, keys, 2);
-    uint64_t before = objects[0].note.word[0];
+    uint64_t before = objects[0].note.word;
     while (evict() != KEYS) {
     }
-    assert_int_equal(objects[0].note.word[0], 0);
+    assert_int_equal(objects[0].note.word, 0);
     put(keys, 2);
-    assert_int_equal(objects[0].note.word[0] >> 8, before >> 8); /* when, and in which class */
-    assert_int_equal(objects[0].note.word[0] >> 2 & 3, 2);       /* asked for twice */
+    assert_int_equal(objects[0].note.word >> 8, before >> 8); /* when, and in which class */
+    assert_int_equal(objects[0].note.word >> 2 & 3, 2);       /* asked for twice */
 }
 
 /* An owner offers objects of a past life: they are stored, and nobody asked for them. */

@@ -70,8 +70,8 @@ static void on_looked_up(void *state, const struct master_lookup *lookup)
         struct master_object *object = lookup->objects[i];
         char letter = object == NULL ? '-' : (char)object->key[0];
         seen.lookup[seen.lookups].keys[i] = letter;
-        if (object != NULL && object->note.word[0] == 0)
-            object->note.word[0] = before;
+        if (object != NULL && object->note.word == 0)
+            object->note.word = before;
         before = (uint64_t)letter;
     }
     seen.lookups++;
@@ -82,7 +82,7 @@ static void on_removed(void *state, struct master_object *object)
     assert_null(state);
     assert_int_equal(object->extent_count, 0);
     seen.gone[seen.removed] = (char)object->key[0];
-    seen.parents[seen.removed++] = (char)object->note.word[0];
+    seen.parents[seen.removed++] = (char)object->note.word;
 }
 
 static const struct master_policy newest_first = {

@@ -336,8 +336,8 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
 {
     struct master_object *object = put->object;
     /* A segment that was lost meanwhile has not got the bytes for certain. */
-    for (uint32_t i = object->extent_count; i-- > 0;) {
-        struct master_extent *extent = object->extents[i];
+    for (struct master_extent *extent = object->extents, *next; extent != NULL; extent = next) {
+        next = extent->next;
         if (extent->epoch != extent->segment->epoch || extent->segment->owner == NULL)
             master_extent_drop(core, extent);
     }
@@ -353,13 +353,13 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
     core->processing--;
     core->committed++;
     core->stats.put_ends++;
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        struct master_extent *extent = object->extents[i];
+    writer_done(core, put);
+    MASTER_EXTENTS_FOREACH(extent, object)
+    {
         master_extent_set_state(extent, EXTENT_LIVE);
         master_extent_use(extent);
         master_fact_placed(extent);
     }
-    writer_done(core, put);
     master_emit_committed(core, object);
     return YOLK_OK;
 }

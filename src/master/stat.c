@@ -83,12 +83,16 @@ static void count_object(void *self, struct master_index_entry *entry)
         counting->broken = "a key being written has no open put";
     if (object->put == NULL && object->size > 0 && object->extent_count == 0)
         counting->broken = "a committed key has no place";
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        const struct master_extent *extent = object->extents[i];
+    uint32_t chained = 0;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    {
+        chained++;
         enum master_extent_state want = object->put != NULL ? EXTENT_OPEN : EXTENT_LIVE;
         if (extent->object != object || extent->state != want)
             counting->broken = "an object and its extent disagree";
     }
+    if (chained != object->extent_count)
+        counting->broken = "an object's extents are miscounted";
 }
 
 static void count_segment(const struct master_segment *segment, struct master_stats *stats)
@@ -171,7 +175,7 @@ static const char *check_extent(const struct master_extent *extent,
         return "a guarded extent can be evicted";
     if (extent->state == EXTENT_LIVE && extent->refs == 0 && extent->list == IN_NO_LIST)
         return "an unguarded extent cannot be evicted";
-    if (extent->state == EXTENT_LIVE && extent->put != NULL)
+    if (extent->state == EXTENT_LIVE && extent->list == IN_NO_LIST && extent->put != NULL)
         return "a live extent has a writer";
     if (extent->state == EXTENT_DEAD && extent->refs == 0 && extent->put == NULL &&
         extent->fact_state == FACT_NONE)

@@ -44,25 +44,32 @@ enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED, IN_CLEAN, IN_DIRTY };
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
-    uint64_t serial;
-    uint64_t size;
-    uint64_t lease_until;   /* nominal lease */
-    struct master_put *put; /* NULL once committed */
-    struct master_extent *extents[MASTER_MAX_EXTENTS];
-    struct master_note note; /* the policy's */
-    uint32_t disk_hit;       /* second of the last get that only a disk could serve; 0: none */
-    uint8_t extent_count;
-    bool memory_only; /* its disk cannot take it */
+    uint64_t size : 48;
+    uint64_t extent_count : 8;
+    uint64_t memory_only : 1;      /* its disk cannot take it */
+    uint64_t lease_until;          /* nominal lease */
+    struct master_put *put;        /* NULL once committed */
+    struct master_extent *extents; /* the first of a chain */
+    struct master_note note;       /* the policy's */
+    uint32_t era;                  /* the core's when it came */
+    uint32_t disk_hit; /* second of the last get that only a disk could serve; 0: none */
     uint8_t key[];
 };
-_Static_assert(sizeof(struct master_object) <= 128, "an object's record is to stay compact");
+_Static_assert(MAX_OBJECT_SIZE < 1ull << 48, "an object's size has 48 bits");
+_Static_assert(sizeof(struct master_object) <= 64, "there are millions: a record is to stay small");
+
+#define MASTER_EXTENTS_FOREACH(extent, object)                                                     \
+    for (struct master_extent *extent = (object)->extents; extent != NULL; extent = extent->next)
 
 struct master_extent {
-    struct base_list order; /* the policy's, or in one of the segment's other lists */
-    struct base_list fact;  /* the segment's queue, or its freed ones without an answer */
+    union {
+        struct base_list order; /* in one of the lists: the policy's or the segment's others */
+        struct master_put *put; /* in no list: its writer, until that is known to be quiet */
+    };
+    struct base_list fact; /* the segment's queue, or its freed ones without an answer */
     struct master_segment *segment;
     struct master_object *object; /* NULL: nobody can find it any more (DEAD) */
-    struct master_put *put;       /* its writer, until that is known to be quiet */
+    struct master_extent *next;   /* of the object's */
     union {
         uint64_t probe_until; /* LIVE, in the probed list */
         uint64_t freed_seq;   /* DEAD, freed fact sent */
@@ -76,6 +83,7 @@ struct master_extent {
     bool inserted;   /* the policy has had it */
     bool awaits_ack; /* counted in the segment's ack_bytes */
 };
+_Static_assert(sizeof(struct master_extent) <= 96, "as many as objects, and more");
 
 enum master_put_state { PUT_OPEN = 1, PUT_COMMITTED, PUT_REVOKED, PUT_EXPIRED };
 
@@ -229,7 +237,8 @@ struct master_segment {
 struct master_job { /* remove_all */
     struct base_list link;
     uint64_t connection, request_id, session, op;
-    uint64_t cursor, count, before_serial;
+    uint64_t cursor, count;
+    uint32_t last_era; /* what is put from then on stays */
     bool force;
 };
 
@@ -246,7 +255,7 @@ struct master_core {
     uint64_t id_tag;
     uint64_t now;
     uint64_t last_call;
-    uint64_t serial;
+    uint32_t era;                   /* ends with each remove_all */
     const struct master_sink *sink; /* of the running call */
     struct master_index *index;
     uint64_t committed, processing;

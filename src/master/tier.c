@@ -352,9 +352,9 @@ void master_tier_hit(struct master_core *core, struct master_extent *disk)
 
 void master_tier_disk_gone(struct master_object *object)
 {
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i]->list == IN_CLEAN)
-            master_extent_named(object->extents[i], IN_DIRTY, true);
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (extent->list == IN_CLEAN)
+        master_extent_named(extent, IN_DIRTY, true);
 }
 
 void master_tier_room(struct master_core *core, struct master_segment *disk)

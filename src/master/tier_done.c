@@ -153,9 +153,9 @@ static bool settle_promote(struct master_core *core, struct master_task *task)
     struct master_extent *extent = task->memory;
     if (object == NULL || object->size != task->size || object->extent_count >= MASTER_MAX_EXTENTS)
         return false;
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        if (object->extents[i]->segment == extent->segment)
-            return false;
+    MASTER_EXTENTS_FOREACH(other, object)
+    if (other->segment == extent->segment)
+        return false;
     master_extent_set_state(extent, EXTENT_LIVE);
     master_extent_attach(extent, object);
     master_fact_placed(extent);

@@ -22,8 +22,8 @@ UNUSED static void twin_start(void)
 
 static bool twin_has(const struct master_object *object, const struct master_extent *extent)
 {
-    for (uint32_t i = 0; i < object->extent_count; i++) {
-        const struct master_extent *other = object->extents[i];
+    MASTER_EXTENTS_FOREACH(other, object)
+    {
         if (other->segment->id == extent->segment->id &&
             master_extent_offset(other) == master_extent_offset(extent) &&
             master_extent_size(other) == master_extent_size(extent) &&
@@ -43,8 +43,8 @@ static void twin_compare(void *self, struct master_index_entry *entry)
     assert_non_null(other);
     assert_int_equal(other->size, object->size);
     assert_int_equal(other->extent_count, object->extent_count);
-    for (uint32_t i = 0; i < object->extent_count; i++)
-        assert_true(twin_has(other, object->extents[i]));
+    MASTER_EXTENTS_FOREACH(extent, object)
+    assert_true(twin_has(other, extent));
     ++*(uint64_t *)self;
 }
 
