@@ -89,6 +89,22 @@ YOLK_MUST_USE enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
                                                  const struct yolk_serve_options *options,
                                                  struct yolk_served **out);
 
+/* The owner's say in each access that the engine allows: a lease, or why not. Called by many
+ * threads; request->ticket is as the consumer gave it. begin NULL: always. */
+struct yolk_owner {
+    void *self;
+    enum yolk_status (*begin)(void *self, const struct yolk_access_request *request);
+    void (*end)(void *self, const struct yolk_access_request *request);
+};
+
+/* The addresses of this process as a segment: an offset is an address, and the owner says which of
+ * them may be touched and until when. For transports that can. */
+#define YOLK_ADDRESSES_SIZE (UINT64_C(1) << 56)
+YOLK_MUST_USE enum yolk_status yolk_engine_serve_addresses(struct yolk_engine *engine,
+                                                           uint64_t segment,
+                                                           const struct yolk_owner *owner,
+                                                           struct yolk_served **out);
+
 struct yolk_serve_file_options {
     size_t struct_size;
     const char *path; /* opened for direct I/O, until unserved; NULL: the library's own handle */
@@ -98,11 +114,7 @@ struct yolk_serve_file_options {
     uint64_t offset;  /* of the segment's first byte */
     uint64_t size;    /* 0: up to the file's end */
     uint64_t segment; /* 0: refuse every access until set_segment_id */
-    /* The owner's say in each access that the engine allows: a lease, or why not. NULL: always.
-     * Called by many threads; request->ticket is as the consumer gave it. */
-    void *self;
-    enum yolk_status (*begin)(void *self, const struct yolk_access_request *request);
-    void (*end)(void *self, const struct yolk_access_request *request);
+    struct yolk_owner owner;
 };
 /* Serves a part of a file as a segment: to this process by uring and posix, to others (reads only)
  * by what serves files. The text of an error names the path. */

@@ -99,8 +99,9 @@ struct yolk_access_request {
  * session). A provider must count the access as under way *before* it asks, so that fence_session,
  * called after the callback began to refuse the session, sees each one that was allowed.
  *
- * Of a file, begin is called in place of check, and end after each access that begin allowed, with
- * the same request, once it is quiet: the owner keeps the extent as it is in between. */
+ * Where begin is set, of files and of addresses, it is called in place of check, and end after each
+ * access that begin allowed, with the same request, once it is quiet: the owner keeps the extent as
+ * it is in between. */
 struct yolk_access {
     void *self;
     enum yolk_status (*check)(void *self, const struct yolk_access_request *request);
@@ -167,6 +168,7 @@ struct yolk_serve {
     struct yolk_access access;
     const struct yolk_file
         *file; /* to be served instead of memory, which is NULL then; else NULL */
+    /* memory and file both NULL: an offset is an address of this process. */
 };
 
 /* One io of a channel. */

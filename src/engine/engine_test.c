@@ -371,9 +371,94 @@ static void opening_blocks_nobody_else(void **state)
     mutex_destroy(&slow.mutex);
 }
 
+/* Lets half of a buffer be touched, and counts. */
+struct address_owner {
+    const uint8_t *allowed;
+    uint64_t size;
+    int under_way, most, refused;
+};
+
+static enum yolk_status address_begin(void *self, const struct yolk_access_request *request)
+{
+    struct address_owner *owner = self;
+    uint64_t start = (uint64_t)(uintptr_t)owner->allowed;
+    if (request->offset < start || request->offset + request->size > start + owner->size) {
+        owner->refused++;
+        return YOLK_ERR_NOT_REGISTERED;
+    }
+    owner->under_way++;
+    if (owner->under_way > owner->most)
+        owner->most = owner->under_way;
+    return YOLK_OK;
+}
+
+static void address_end(void *self, const struct yolk_access_request *request)
+{
+    (void)request;
+    ((struct address_owner *)self)->under_way--;
+}
+
+static void addresses_of_this_process(void **state)
+{
+    (void)state;
+    struct pair *p = pair_open(calloc(1, sizeof(struct pair)));
+    struct address_owner owner = {.allowed = p->memory, .size = SIZE / 2};
+    const struct yolk_owner given = {&owner, address_begin, address_end};
+    struct yolk_served *served;
+    uint64_t segment, batch;
+    const void *base;
+    uint64_t size;
+    assert_int_equal(yolk_engine_serve_addresses(p->engine, 11, &given, &served), YOLK_OK);
+    const struct yolk_segment_descriptor descriptor = {11, 1, YOLK_ADDRESSES_SIZE,
+                                                       yolk_served_endpoints(served)};
+    assert_int_equal(yolk_engine_segment_open(p->engine, &descriptor, 5, &segment), YOLK_OK);
+    assert_int_equal(yolk_engine_segment_map(p->engine, segment, &base, &size),
+                     YOLK_ERR_UNSUPPORTED);
+    struct yolk_request requests[3] = {
+        {.opcode = YOLK_READ,
+         .local = p->local,
+         .segment = segment,
+         .offset = (uint64_t)(uintptr_t)p->memory,
+         .size = SIZE / 2},
+        {.opcode = YOLK_WRITE,
+         .local = p->local,
+         .segment = segment,
+         .offset = (uint64_t)(uintptr_t)p->memory + SIZE / 2 - 10,
+         .size = 10},
+        {.opcode = YOLK_READ,
+         .local = p->local,
+         .segment = segment,
+         .offset = (uint64_t)(uintptr_t)p->memory + SIZE / 2,
+         .size = 1},
+    };
+    const enum yolk_status wanted[3] = {YOLK_OK, YOLK_OK, YOLK_ERR_NOT_REGISTERED};
+    memset(p->local, 0, SIZE);
+    for (int i = 0; i < 3; i++) {
+        enum yolk_status verdict;
+        struct yolk_task_status status;
+        assert_int_equal(yolk_engine_batch_create(p->engine, 1, &batch), YOLK_OK);
+        assert_int_equal(
+            yolk_engine_batch_submit(p->engine, batch, &requests[i], 1, &verdict, NULL), YOLK_OK);
+        assert_int_equal(yolk_engine_batch_wait(p->engine, batch, 0), YOLK_OK);
+        assert_int_equal(yolk_engine_batch_poll(p->engine, batch, 0, &status), YOLK_OK);
+        assert_int_equal(status.status, wanted[i]);
+        assert_int_equal(yolk_engine_batch_free(p->engine, batch), YOLK_OK);
+        if (i == 0)
+            assert_memory_equal(p->local, p->memory, SIZE / 2);
+    }
+    assert_memory_equal(p->memory + SIZE / 2 - 10, p->local, 10);
+    assert_int_equal(owner.under_way, 0);
+    assert_int_equal(owner.most, 1);
+    assert_true(owner.refused > 0);
+    assert_int_equal(yolk_engine_segment_close(p->engine, segment), YOLK_OK);
+    yolk_engine_unserve(p->engine, served);
+    pair_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_of_this_process),
         cmocka_unit_test(order_and_hint),
         cmocka_unit_test(fails_over_and_comes_back),
         cmocka_unit_test(retries_where_it_helps),

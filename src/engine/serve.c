@@ -17,6 +17,31 @@ static enum yolk_status check(void *self, const struct yolk_access_request *requ
     return status;
 }
 
+static enum yolk_status begin(void *self, const struct yolk_access_request *request)
+{
+    const struct yolk_served *served = self;
+    enum yolk_status status = check(self, request);
+    if (status != YOLK_OK)
+        return status;
+    if (request->whole_map)
+        return YOLK_ERR_UNSUPPORTED;
+    if (request->opcode == YOLK_WRITE && served->read_only)
+        return YOLK_ERR_ACCESS;
+    return served->owner.begin == NULL ? YOLK_OK : served->owner.begin(served->owner.self, request);
+}
+
+static void end(void *self, const struct yolk_access_request *request)
+{
+    const struct yolk_served *served = self;
+    if (served->owner.end != NULL)
+        served->owner.end(served->owner.self, request);
+}
+
+struct yolk_access engine_served_access(struct yolk_served *served)
+{
+    return (struct yolk_access){.self = served, .begin = begin, .end = end};
+}
+
 struct yolk_served *engine_served_make(struct yolk_engine *engine)
 {
     struct yolk_served *served = calloc(1, sizeof(*served));
@@ -110,6 +135,35 @@ enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
                                     .segment = options->segment,
                                     .allocation = options->allocation,
                                     .access = {.self = served, .check = check}});
+    if (status != YOLK_OK) {
+        engine_served_destroy(served);
+        return status;
+    }
+    atomic_fetch_add(&engine->served_count, 1);
+    *out = served;
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_engine_serve_addresses(struct yolk_engine *engine, uint64_t segment,
+                                             const struct yolk_owner *owner,
+                                             struct yolk_served **out)
+{
+    static const uint8_t no_key[ACCESS_TICKET_KEY_SIZE] = {0};
+    if (engine == NULL || owner == NULL || owner->begin == NULL || owner->end == NULL ||
+        out == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "serving addresses needs an owner who says which of them");
+    if (atomic_load(&engine->closing))
+        return YOLK_ERR_CLOSED;
+    struct yolk_served *served = engine_served_make(engine);
+    if (served == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve addresses");
+    served->owner = *owner;
+    access_grant_init(&served->grant, segment, YOLK_ADDRESSES_SIZE, no_key, 0);
+    enum yolk_status status =
+        engine_served_start(served, (struct yolk_serve){.size = YOLK_ADDRESSES_SIZE,
+                                                        .segment = segment,
+                                                        .access = engine_served_access(served)});
     if (status != YOLK_OK) {
         engine_served_destroy(served);
         return status;

@@ -9,30 +9,6 @@
 #include "platform/file.h"
 #include "platform/random.h"
 
-static enum yolk_status begin(void *self, const struct yolk_access_request *request)
-{
-    struct yolk_served *served = self;
-    pthread_rwlock_rdlock(&served->lock);
-    enum yolk_status status = access_check(&served->grant, request);
-    pthread_rwlock_unlock(&served->lock);
-    if (status != YOLK_OK)
-        return status;
-    if (request->whole_map)
-        return YOLK_ERR_UNSUPPORTED;
-    if (request->opcode == YOLK_WRITE && !served->description.writable)
-        return YOLK_ERR_ACCESS;
-    if (served->owner.begin == NULL)
-        return YOLK_OK;
-    return served->owner.begin(served->owner.self, request);
-}
-
-static void end(void *self, const struct yolk_access_request *request)
-{
-    struct yolk_served *served = self;
-    if (served->owner.end != NULL)
-        served->owner.end(served->owner.self, request);
-}
-
 /* Opens it if that is left to us, and learns what the transports need to know. */
 static enum yolk_status describe(struct yolk_served *served,
                                  const struct yolk_serve_file_options *options, uint64_t *size)
@@ -93,17 +69,17 @@ static enum yolk_status serve_file(struct yolk_engine *engine,
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a file");
     static const uint8_t no_key[ACCESS_TICKET_KEY_SIZE] = {0};
     uint64_t size = 0;
-    served->owner = *options;
+    served->owner = options->owner;
+    served->read_only = !options->writable;
     enum yolk_status status = describe(served, options, &size);
     access_grant_init(&served->grant, options->segment, size, no_key, 0);
     if (status == YOLK_OK)
-        status =
-            engine_served_start(served, (struct yolk_serve){
-                                            .size = size,
-                                            .segment = options->segment,
-                                            .access = {.self = served, .begin = begin, .end = end},
-                                            .file = &served->description,
-                                        });
+        status = engine_served_start(served, (struct yolk_serve){
+                                                 .size = size,
+                                                 .segment = options->segment,
+                                                 .access = engine_served_access(served),
+                                                 .file = &served->description,
+                                             });
     if (status != YOLK_OK) {
         engine_served_destroy(served);
         return status;

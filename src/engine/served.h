@@ -16,8 +16,9 @@ struct yolk_served {
     void *served[ENGINE_TRANSPORTS_MAX];
     uint32_t by; /* bits of the transports that serve it */
     char endpoints[MAX_ENDPOINTS];
+    struct yolk_owner owner; /* is asked too, of files and addresses */
+    bool read_only;
     /* Of a file. */
-    struct yolk_serve_file_options owner; /* whose begin and end are asked */
     struct yolk_file description;
     struct file *opened; /* closed with it; NULL: the caller's */
 };
@@ -28,6 +29,8 @@ struct yolk_served *engine_served_make(struct yolk_engine *engine);
  * UNSUPPORTED if none can. */
 YOLK_MUST_USE enum yolk_status engine_served_start(struct yolk_served *served,
                                                    struct yolk_serve serve);
+/* What the transports are given where the owner has a say: the grant first, then the owner. */
+struct yolk_access engine_served_access(struct yolk_served *served);
 /* Ends serving. */
 void engine_served_destroy(struct yolk_served *served);
 

@@ -312,9 +312,7 @@ static int serve(struct store_disk *disk)
         .pad_writes = 1,
         .offset = info->extent_offset,
         .size = info->capacity,
-        .self = disk,
-        .begin = begin_access,
-        .end = end_access,
+        .owner = {.self = disk, .begin = begin_access, .end = end_access},
     };
     random_bytes(&random, disk->write_key, sizeof(disk->write_key));
     int status = yolk_engine_serve_file(disk->engine, &options, &disk->served);

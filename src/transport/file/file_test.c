@@ -369,9 +369,7 @@ static void the_owner_leases_each_access(void **state)
                                                   .offset = 4096,
                                                   .size = MIB,
                                                   .segment = KIT_SEGMENT + 1,
-                                                  .self = &owner,
-                                                  .begin = owner_begin,
-                                                  .end = owner_end};
+                                                  .owner = {&owner, owner_begin, owner_end}};
     struct yolk_served *served;
     assert_int_equal(yolk_engine_serve_file(k.engine, &serve, &served), YOLK_OK);
     const struct yolk_segment_descriptor descriptor = {

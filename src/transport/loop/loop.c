@@ -16,7 +16,7 @@
 
 struct loop_served {
     struct local_served local; /* first */
-    uint8_t *memory;
+    uintptr_t address;         /* of offset 0 */
     struct yolk_access access;
 };
 
@@ -99,7 +99,7 @@ static enum yolk_status loop_serve(void *endpoint, const struct yolk_serve *serv
     struct loop_served *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to serve a segment");
-    made->memory = serve->memory;
+    made->address = (uintptr_t)serve->memory;
     made->access = serve->access;
     enum yolk_status status = local_serve(&table, &made->local, serve->size, text, text_size);
     if (status != YOLK_OK) {
@@ -170,10 +170,12 @@ static enum yolk_status loop_target_map(void *endpoint, void *target, const void
         .segment = mine->segment, .session = mine->session, .opcode = YOLK_READ, .whole_map = 1};
     if (atomic_load(&mine->served->local.gone))
         return YOLK_ERR_PEER_DEAD;
+    if (mine->served->access.check == NULL)
+        return YOLK_ERR_UNSUPPORTED; /* its owner allows one access at a time */
     enum yolk_status status = mine->served->access.check(mine->served->access.self, &request);
     if (status != YOLK_OK)
         return status;
-    *base = mine->served->memory;
+    *base = (const void *)mine->served->address;
     *size = mine->served->local.size;
     return YOLK_OK;
 }
@@ -191,6 +193,20 @@ static enum yolk_status loop_channel_open(void *endpoint, void *target, void **c
     return YOLK_OK;
 }
 
+static void move(uintptr_t address, const struct yolk_io *io)
+{
+    uintptr_t local = (uintptr_t)io->local;
+    void *there = (void *)address;
+    void *to = io->opcode == YOLK_WRITE ? there : io->local;
+    const void *from = io->opcode == YOLK_WRITE ? io->local : there;
+    if (io->size == 0)
+        return;
+    if (local < address + io->size && address < local + io->size)
+        memmove(to, from, io->size); /* the owner reads its own segment onto itself */
+    else
+        copy_stream(to, from, io->size);
+}
+
 static enum yolk_status copy(struct loop_target *target, const struct yolk_io *io)
 {
     struct loop_served *served = target->served;
@@ -200,18 +216,14 @@ static enum yolk_status copy(struct loop_target *target, const struct yolk_io *i
                                                 .size = io->size,
                                                 .ticket = &io->ticket,
                                                 .opcode = io->opcode};
-    enum yolk_status status = served->access.check(served->access.self, &request);
+    bool owned = served->access.begin != NULL;
+    enum yolk_status status = owned ? served->access.begin(served->access.self, &request)
+                                    : served->access.check(served->access.self, &request);
     if (status != YOLK_OK)
         return status;
-    if (io->size == 0)
-        return YOLK_OK;
-    uint8_t *there = served->memory + io->offset;
-    void *to = io->opcode == YOLK_WRITE ? there : io->local;
-    const void *from = io->opcode == YOLK_WRITE ? io->local : there;
-    if ((uint8_t *)io->local < there + io->size && there < (uint8_t *)io->local + io->size)
-        memmove(to, from, io->size); /* the owner reads its own segment onto itself */
-    else
-        copy_stream(to, from, io->size);
+    move(served->address + io->offset, io);
+    if (owned)
+        served->access.end(served->access.self, &request);
     return YOLK_OK;
 }
 
