@@ -10,7 +10,9 @@ import enum
 import functools
 import logging
 import mmap
+import operator
 import os
+import re
 import secrets
 
 from mooncake import _store
@@ -18,7 +20,7 @@ from mooncake._store import BufferHandle, last_error
 
 __all__ = ["BufferHandle", "Descriptor", "DiskDescriptor", "ERROR_CODES", "MemoryDescriptor",
            "MooncakeDistributedStore", "MooncakeDistributedStoreAsync", "MooncakeHostMemAllocator", "ObjectDataType",
-           "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig", "SoftPinAction", "last_error"]
+           "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig", "SoftPinAction", "bind_to_numa_node", "last_error"]
 
 _log = logging.getLogger("mooncake.store")
 
@@ -28,6 +30,10 @@ _MEMORY = 0
 _INVALID, _UNSUPPORTED, _NO_MEMORY, _CONFIG = -1, -16, -20, -303  # of enum yolk_status
 # Ports that upstream's clients take if none is given. Here it only tells clients of one host apart.
 _PORTS = (12300, 14300)
+
+_NUMA_NODES_MAX = 1024
+_MPOL_PREFERRED = 1
+_SYS_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 
 #: {name of the library's status: the code that calls answer}.
 ERROR_CODES = {name: code for _, name, code in _store._codes()}
@@ -286,7 +292,8 @@ class MooncakeDistributedStore(_store.Store):
         """Joins the cluster of the master at master_server_addr; 0 or a negative code.
 
         Also as setup({name: value}), the values text or numbers; "16MB" is 16 * 2**20 bytes. There, and only there,
-        timeout_ms and put_wait_ms (how long a call, and a put for space, may take) are accepted as well.
+        timeout_ms, put_wait_ms (how long a call, and a put for space, may take) and exist_timeout_ms (the same of
+        is_exist, which event loops call) are accepted as well.
 
         local_hostname: "host" or "host:port", how other hosts reach this process; empty: by the address that faces the
         master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
@@ -303,7 +310,7 @@ class MooncakeDistributedStore(_store.Store):
     def _setup_from(self, settings):
         names = {"device_name": "rdma_devices", "master_server_address": "master_server_addr"}
         values = {names.get(name, name): value for name, value in settings.items()}
-        times = {name: values.pop(name) for name in ("timeout_ms", "put_wait_ms") if name in values}
+        times = {name: values.pop(name) for name in ("timeout_ms", "put_wait_ms", "exist_timeout_ms") if name in values}
         known = self.setup.__func__.__code__.co_varnames[1:self.setup.__func__.__code__.co_argcount]
         for name in values:
             if name not in known:
@@ -328,6 +335,7 @@ class MooncakeDistributedStore(_store.Store):
             _refuse_tenant(_text("tenant_id", tenant))
             timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
             put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
+            exist_timeout_ms = _bytes("exist_timeout_ms", times.get("exist_timeout_ms", min(1000, timeout_ms)))
             if _flag("enable_client_http_server", http_server):
                 _log.warning("enable_client_http_server: there is no HTTP server in clients; see the master's /metrics")
         except _Refused as refused:
@@ -336,7 +344,8 @@ class MooncakeDistributedStore(_store.Store):
             _log.warning("engine: the store uses a transfer engine of its own")
         name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
         code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
-                          os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0)
+                          os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0,
+                          exist_timeout_ms)
         if code == 0:
             self._hostname = name
         return code
@@ -344,6 +353,22 @@ class MooncakeDistributedStore(_store.Store):
     def get_hostname(self):
         """"host:port" that this process goes by; "" before setup()."""
         return self._hostname
+
+    def remove_by_regex(self, regex_pattern, force=False):
+        """Removes the keys in which the pattern (of Python's re) is found, those leased to readers only with `force`. How
+        many, or a negative code."""
+        try:
+            pattern = re.compile(regex_pattern)
+        except re.error as error:
+            return _store._fail(_INVALID, "regex_pattern %r: %s" % (regex_pattern, error))
+        keys = self._keys()
+        if isinstance(keys, int):
+            return keys
+        results = self.batch_remove([key for key in keys if pattern.search(key)], force)
+        removed = results.count(0)
+        failed = [code for code in results if code not in (0, ERROR_CODES["YOLK_ERR_NOT_FOUND"],
+                                                           ERROR_CODES["YOLK_ERR_HAS_LEASE"])]
+        return failed[0] if failed and not removed else removed
 
     def get_replica_desc(self, key):
         """A list with a ReplicaDescriptor for each copy; [] if the key is not there."""
@@ -369,6 +394,38 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
             return await asyncio.get_running_loop().run_in_executor(None, functools.partial(method, *args, **named))
 
         return call
+
+
+def bind_to_numa_node(node):
+    """Has the calling thread, and those it starts from now on, run on the processors of a NUMA node and take new memory
+    from there as long as it has some. Without effect, which is logged, where there is no such node or it is forbidden."""
+    why = _numa_refusal(operator.index(node))
+    if why:
+        _log.warning("bind_to_numa_node(%d): %s; nothing is bound", node, why)
+
+
+def _numa_refusal(node):
+    if not 0 <= node < _NUMA_NODES_MAX:
+        return "nodes are 0 to %d" % (_NUMA_NODES_MAX - 1)
+    try:
+        with open("/sys/devices/system/node/node%d/cpulist" % node, encoding="ascii") as file:
+            ranges = [part.split("-") for part in file.read().strip().split(",") if part]
+    except OSError as error:
+        return "this machine has no such node (%s)" % error
+    cpus = {cpu for part in ranges for cpu in range(int(part[0]), int(part[-1]) + 1)} & os.sched_getaffinity(0)
+    if not cpus:
+        return "none of its processors may be used"
+    number = _SYS_SET_MEMPOLICY.get(os.uname().machine)
+    if number is None:
+        return "not known how on %s" % os.uname().machine
+    mask = (ctypes.c_ulong * (_NUMA_NODES_MAX // 64))()
+    mask[node // 64] = 1 << node % 64
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel looks at one bit less than it is told.
+    if libc.syscall(ctypes.c_long(number), ctypes.c_int(_MPOL_PREFERRED), mask, ctypes.c_ulong(_NUMA_NODES_MAX + 1)) != 0:
+        return "set_mempolicy: %s" % os.strerror(ctypes.get_errno())
+    os.sched_setaffinity(0, cpus)
+    return None
 
 
 class MooncakeHostMemAllocator:

@@ -54,7 +54,7 @@ static void *zeroed(size_t count, size_t size)
 
 /* The items as a tuple: no other thread changes it. Text is refused: it is a sequence of letters.
  */
-static PyObject *tuple_of(PyObject *object, const char *what)
+PyObject *argument_tuple(PyObject *object, const char *what)
 {
     if (!PyUnicode_Check(object) && !PyBytes_Check(object)) {
         PyObject *tuple = PySequence_Tuple(object);
@@ -85,7 +85,7 @@ static int key_of(PyObject *object, struct yolk_kv *kv)
 
 int batch_keys(struct batch *batch, PyObject *keys)
 {
-    batch->keys = tuple_of(keys, "keys");
+    batch->keys = argument_tuple(keys, "keys");
     if (batch->keys == NULL)
         return -1;
     batch->count = (size_t)PyTuple_Size(batch->keys);
@@ -147,8 +147,8 @@ static int slice_of(PyObject *address, PyObject *size, struct yolk_slice *slice)
 int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes)
 {
     int status = -1;
-    PyObject *from = tuple_of(addresses, "buffer_ptrs");
-    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "sizes");
+    PyObject *from = argument_tuple(addresses, "buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : argument_tuple(sizes, "sizes");
     if (bytes == NULL)
         goto out;
     size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
@@ -182,8 +182,8 @@ static int append_pieces(struct batch *batch, size_t *room, PyObject *addresses,
                          size_t *count)
 {
     int status = -1;
-    PyObject *from = tuple_of(addresses, "each item of all_buffer_ptrs");
-    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "each item of all_sizes");
+    PyObject *from = argument_tuple(addresses, "each item of all_buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : argument_tuple(sizes, "each item of all_sizes");
     if (bytes == NULL)
         goto out;
     *count = (size_t)PyTuple_Size(from);
@@ -218,8 +218,8 @@ int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes)
 {
     int status = -1;
     size_t room = 0, at = 0;
-    PyObject *from = tuple_of(addresses, "all_buffer_ptrs");
-    PyObject *bytes = from == NULL ? NULL : tuple_of(sizes, "all_sizes");
+    PyObject *from = argument_tuple(addresses, "all_buffer_ptrs");
+    PyObject *bytes = from == NULL ? NULL : argument_tuple(sizes, "all_sizes");
     if (bytes == NULL)
         goto out;
     size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
@@ -264,7 +264,7 @@ static int room_for_views(struct batch *batch, size_t count)
 int batch_values(struct batch *batch, PyObject *values)
 {
     int status = -1;
-    PyObject *list = tuple_of(values, "values");
+    PyObject *list = argument_tuple(values, "values");
     if (list == NULL)
         return -1;
     size_t given = (size_t)PyTuple_Size(list);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Methods that ask about keys and remove them. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "calls.h"
 
 PyObject *store_is_exist(PyObject *object, PyObject *args, PyObject *named)
@@ -10,7 +13,8 @@ PyObject *store_is_exist(PyObject *object, PyObject *args, PyObject *named)
     if (!argument_parse(args, named, "O:is_exist", names, &key))
         return NULL;
     batch_init(&batch);
-    return calls_answer_one((struct store *)object, &batch, batch_one_key(&batch, key), VERB_EXIST);
+    return calls_answer_one((struct store *)object, &batch, batch_one_key(&batch, key),
+                            VERB_EXIST_SOON);
 }
 
 PyObject *store_batch_is_exist(PyObject *object, PyObject *args, PyObject *named)
@@ -93,4 +97,85 @@ PyObject *store_remove_all(PyObject *object, PyObject *args, PyObject *named)
     session_leave(session);
     PyEval_RestoreThread(thread);
     return PyLong_FromLongLong(status == YOLK_OK ? (int64_t)removed : code_of_failure(status));
+}
+
+/* ---- every key, for remove_by_regex() ---- */
+
+struct listing {
+    char *keys; /* one after the other */
+    size_t size, room;
+    size_t *ends;
+    size_t count, ends_room;
+    int failed;
+};
+
+static int grow(void **memory, size_t *room, size_t wanted, size_t item)
+{
+    if (wanted <= *room)
+        return 0;
+    size_t larger = wanted * 2;
+    void *grown = realloc(*memory, larger * item);
+    if (grown == NULL)
+        return -1;
+    *memory = grown;
+    *room = larger;
+    return 0;
+}
+
+static int note_key(void *context, const void *key, size_t key_size, uint64_t size)
+{
+    struct listing *listing = context;
+    (void)size;
+    if (grow((void **)&listing->keys, &listing->room, listing->size + key_size, 1) != 0 ||
+        grow((void **)&listing->ends, &listing->ends_room, listing->count + 1,
+             sizeof(*listing->ends)) != 0) {
+        listing->failed = 1;
+        return 1;
+    }
+    memcpy(listing->keys + listing->size, key, key_size);
+    listing->size += key_size;
+    listing->ends[listing->count++] = listing->size;
+    return 0;
+}
+
+/* Those that are text; no other can have been put from here. */
+static PyObject *list_of(const struct listing *listing)
+{
+    PyObject *list = PyList_New(0);
+    size_t from = 0;
+    for (size_t i = 0; list != NULL && i < listing->count; from = listing->ends[i++]) {
+        PyObject *key =
+            PyUnicode_DecodeUTF8(listing->keys + from, (Py_ssize_t)(listing->ends[i] - from), NULL);
+        if (key == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+            PyErr_Clear();
+            continue;
+        }
+        if (key == NULL || PyList_Append(list, key) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(key);
+    }
+    return list;
+}
+
+PyObject *store_keys(PyObject *object, PyObject *unused)
+{
+    struct listing listing = {0};
+    (void)unused;
+    struct session *session = calls_enter((struct store *)object);
+    if (session == NULL)
+        return PyLong_FromLongLong(code_of(YOLK_ERR_CLOSED));
+    enum yolk_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    status = yolk_store_list(session_store(session), note_key, &listing);
+    session_leave(session);
+    PyEval_RestoreThread(thread);
+    PyObject *result = NULL;
+    if (listing.failed)
+        (void)PyErr_NoMemory();
+    else
+        result =
+            status == YOLK_OK ? list_of(&listing) : PyLong_FromLongLong(code_of_failure(status));
+    free(listing.keys);
+    free(listing.ends);
+    return result;
 }

@@ -19,7 +19,8 @@ static void fail_all(struct batch *batch, int64_t code)
         batch->kvs[i].result = code;
 }
 
-static enum yolk_status ask(struct yolk_store *store, struct batch *batch, enum verb verb)
+static enum yolk_status ask(struct yolk_store *store, struct batch *batch, enum verb verb,
+                            uint64_t exist_timeout_ms)
 {
     switch (verb) {
     case VERB_PUT:
@@ -28,6 +29,8 @@ static enum yolk_status ask(struct yolk_store *store, struct batch *batch, enum 
         return yolk_store_get(store, batch->kvs, batch->count);
     case VERB_EXIST:
         return yolk_store_exist(store, batch->kvs, batch->count);
+    case VERB_EXIST_SOON:
+        return yolk_store_exist_within(store, batch->kvs, batch->count, exist_timeout_ms);
     default:
         return yolk_store_remove(store, batch->kvs, batch->count, verb == VERB_REMOVE_FORCED);
     }
@@ -46,8 +49,9 @@ void calls_perform(struct store *self, struct batch *batch, enum verb verb)
         return;
     }
     enum yolk_status status;
+    uint64_t exist_timeout_ms = self->exist_timeout_ms;
     PyThreadState *thread = PyEval_SaveThread();
-    status = ask(session_store(session), batch, verb);
+    status = ask(session_store(session), batch, verb, exist_timeout_ms);
     session_leave(session);
     PyEval_RestoreThread(thread);
     if (status != YOLK_OK)

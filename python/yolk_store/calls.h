@@ -10,9 +10,10 @@ struct store {
     struct session *session; /* NULL: not set up, or closed */
     int opening;
     int zero_copy_only;
+    uint64_t exist_timeout_ms; /* of is_exist() */
 };
 
-enum verb { VERB_PUT, VERB_GET, VERB_EXIST, VERB_REMOVE, VERB_REMOVE_FORCED };
+enum verb { VERB_PUT, VERB_GET, VERB_EXIST, VERB_EXIST_SOON, VERB_REMOVE, VERB_REMOVE_FORCED };
 
 extern const char calls_not_set_up[];
 
@@ -34,6 +35,7 @@ PyObject *store_batch_put_from_multi_buffers(PyObject *object, PyObject *args, P
 PyObject *store_get_into(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_get_into(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_get_into_multi_buffers(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_get_into_ranges(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_batch(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_buffer(PyObject *object, PyObject *args, PyObject *named);
@@ -45,5 +47,6 @@ PyObject *store_get_size(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_remove(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_remove(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_remove_all(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_keys(PyObject *object, PyObject *unused);
 
 #endif

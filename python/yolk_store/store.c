@@ -10,17 +10,18 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
 {
     static char *names[] = {"master",     "name",        "host",           "segment_size",
                             "ssd_size",   "ssd_path",    "transport",      "secret_file",
-                            "timeout_ms", "put_wait_ms", "zero_copy_only", NULL};
+                            "timeout_ms", "put_wait_ms", "zero_copy_only", "exist_timeout_ms",
+                            NULL};
     struct store *self = (struct store *)object;
     struct yolk_store_options options;
-    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms;
+    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms;
     int zero_copy_only;
     int64_t code;
     yolk_store_options_init(&options);
-    if (!argument_parse(args, named, "zzzKKzzzKKp", names, &options.master, &options.name,
+    if (!argument_parse(args, named, "zzzKKzzzKKpK", names, &options.master, &options.name,
                         &options.host, &segment_size, &ssd_size, &options.ssd_path,
                         &options.transport, &options.secret_file, &timeout_ms, &put_wait_ms,
-                        &zero_copy_only))
+                        &zero_copy_only, &exist_timeout_ms))
         return NULL;
     if (self->session != NULL || self->opening)
         return PyLong_FromLongLong(
@@ -36,6 +37,7 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     PyEval_RestoreThread(thread);
     self->opening = 0;
     self->zero_copy_only = zero_copy_only;
+    self->exist_timeout_ms = exist_timeout_ms;
     if (session != NULL)
         session_own(session, &self->session);
     return PyLong_FromLongLong(code);
@@ -140,6 +142,7 @@ static PyMethodDef methods[] = {
      "What setup() does once it has made sense of its arguments."},
     {"_places", (PyCFunction)(void (*)(void))store_places, METH_VARARGS | METH_KEYWORDS,
      "Of each key the (medium, segment, offset, size) of its copies, or None."},
+    {"_keys", store_keys, METH_NOARGS, "Every key that is text, or a negative code."},
     {"close", store_close, METH_NOARGS,
      "close($self, /)\n--\n\nWaits for the calls in progress, takes this process's memory out of "
      "the cluster and ends the session. 0, also if it was closed before; setup() may follow."},
@@ -179,7 +182,14 @@ static PyMethodDef methods[] = {
            "($self, keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False)",
            "Reads keys[i] into the pieces at all_buffer_ptrs[i], scattered. A list of sizes or "
            "negative codes."),
-    METHOD(is_exist, "($self, key)", "1: there, 0: not there, or a negative code."),
+    METHOD(get_into_ranges,
+           "($self, buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes)",
+           "Reads all_sizes[b][k][i] bytes from all_src_offsets[b][k][i] on of the value of "
+           "all_keys[b][k] to buffer_ptrs[b] + all_dst_offsets[b][k][i]. Sizes or negative codes, "
+           "in lists as all_sizes."),
+    METHOD(is_exist, "($self, key)",
+           "1: there, 0: not there, or a negative code: after exist_timeout_ms at most, and at "
+           "once if the master's host refuses the connection."),
     METHOD(batch_is_exist, "($self, keys)", "A list of what is_exist() gives."),
     METHOD(get_size, "($self, key)", "The bytes of the value, or a negative code: -704 not there."),
     METHOD(remove, "($self, key, force=False)",

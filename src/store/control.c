@@ -292,6 +292,14 @@ int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns)
     return status;
 }
 
+int store_control_connect_status(struct yolk_store *store)
+{
+    mutex_lock(&store->control.lock);
+    int status = store->control.connect_status;
+    mutex_unlock(&store->control.lock);
+    return status;
+}
+
 int store_control_unmount(struct yolk_store *store, uint64_t grace_ms, uint64_t deadline_ns)
 {
     struct store_control *control = &store->control;

@@ -225,19 +225,26 @@ static int may_retry(int status, uint64_t deadline_ns)
     return 1;
 }
 
+/* 1: at the last try nobody listened there. */
+static int master_is_gone(struct yolk_store *store, int status)
+{
+    return status == YOLK_ERR_REFUSED ||
+           (status == YOLK_ERR_LINK && store_control_connect_status(store) == YOLK_ERR_REFUSED);
+}
+
 static uint64_t try_deadline(const struct yolk_store *store, uint64_t deadline_ns)
 {
     uint64_t latest = clock_real_now_ns() + store->tuning.reply_timeout_ns;
     return latest < deadline_ns ? latest : deadline_ns;
 }
 
-/* Asks about all keys in messages of bounded size; result(i) = what the master said. */
+/* Asks about all keys in messages of bounded size; result(i) = what the master said. Of an `urgent`
+ * question a refused connection is the answer: nobody is there to wait for. */
 static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs, size_t count,
-                    uint32_t force)
+                    uint32_t force, uint64_t deadline_ns, int urgent)
 {
     struct store_message message;
     struct base_buf reply;
-    uint64_t deadline_ns = deadline_of(store);
     struct store_item *items = calloc(count == 0 ? 1 : count, sizeof(*items));
     uint32_t *places = calloc(count == 0 ? 1 : count, sizeof(*places));
     int status = YOLK_OK;
@@ -266,7 +273,8 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
         do {
             status = try_question(store, &question, &message, &reply,
                                   try_deadline(store, deadline_ns), &results);
-        } while (status != YOLK_OK && may_retry(status, deadline_ns));
+        } while (status != YOLK_OK && !(urgent && master_is_gone(store, status)) &&
+                 may_retry(status, deadline_ns));
         for (size_t i = from; i < to && status == YOLK_OK; i++)
             kvs[places[i]].result = wire_i32s_at(results, (uint32_t)(i - from));
         from = to;
@@ -280,14 +288,16 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
     return status;
 }
 
-enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
+static int exist(struct yolk_store *store, struct yolk_kv *kvs, size_t count, uint64_t timeout_ms,
+                 int urgent)
 {
     if (kvs == NULL && count > 0)
         return base_fail(YOLK_ERR_INVALID, 0, "exist without keys");
     int status = store_enter(store);
     if (status != YOLK_OK)
         return fail_all(kvs, count, status);
-    status = ask_keys(store, WIRE_EXIST, kvs, count, 0);
+    status = ask_keys(store, WIRE_EXIST, kvs, count, 0,
+                      clock_after_ms(clock_real_now_ns(), timeout_ms), urgent);
     for (size_t i = 0; i < count && status == YOLK_OK; i++) {
         if (kvs[i].result == YOLK_OK)
             kvs[i].result = 1;
@@ -300,6 +310,17 @@ enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs,
     return status;
 }
 
+enum yolk_status yolk_store_exist(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
+{
+    return exist(store, kvs, count, store == NULL ? 0 : store->options.timeout_ms, 0);
+}
+
+enum yolk_status yolk_store_exist_within(struct yolk_store *store, struct yolk_kv *kvs,
+                                         size_t count, uint64_t timeout_ms)
+{
+    return exist(store, kvs, count, timeout_ms, 1);
+}
+
 enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs, size_t count,
                                    int force)
 {
@@ -308,7 +329,7 @@ enum yolk_status yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs
     int status = store_enter(store);
     if (status != YOLK_OK)
         return fail_all(kvs, count, status);
-    status = ask_keys(store, WIRE_REMOVE, kvs, count, force != 0);
+    status = ask_keys(store, WIRE_REMOVE, kvs, count, force != 0, deadline_of(store), 0);
     if (status == YOLK_OK)
         status = batch_status(kvs, count);
     store_leave(store);

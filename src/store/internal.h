@@ -87,6 +87,8 @@ struct yolk_store {
 YOLK_MUST_USE int store_control_start(struct yolk_store *store);
 /* Until the session is open, its opening was refused for good, or deadline_ns. */
 YOLK_MUST_USE int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns);
+/* How its last try to reach the master ended. */
+int store_control_connect_status(struct yolk_store *store);
 YOLK_MUST_USE int store_control_unmount(struct yolk_store *store, uint64_t grace_ms,
                                         uint64_t deadline_ns);
 /* Ends the session at the master (waits for its answer until deadline_ns), then the thread. */
