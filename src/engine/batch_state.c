@@ -343,7 +343,8 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
     *task_out = task_index;
     unlist_taken(state, index);
     bool empty = slice->size == 0;
-    if (status == YOLK_OK || task->failure == YOLK_OK)
+    /* Of several slices behind the end of a file, any may be the first to say so. */
+    if (status == YOLK_OK || task->failure == YOLK_OK || status == YOLK_ERR_EOF)
         advance(task, slice, transferred);
     if (status == YOLK_OK && (empty || transferred > 0)) {
         if (slice->size == 0) {

@@ -4,6 +4,7 @@
 
 int main(void)
 {
-    const struct conformance_fixture fixture = {.ops = transport_loop_ops(), .checks_tickets = 1};
+    const struct conformance_fixture fixture = {
+        .ops = transport_loop_ops(), .same_address = 1, .checks_tickets = 1};
     return conformance_run(&fixture);
 }

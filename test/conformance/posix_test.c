@@ -4,6 +4,7 @@
 
 int main(void)
 {
-    const struct conformance_fixture fixture = {.ops = transport_posix_ops(), .serves_files = 1};
+    const struct conformance_fixture fixture = {
+        .ops = transport_posix_ops(), .same_address = 1, .serves_files = 1};
     return conformance_run(&fixture);
 }

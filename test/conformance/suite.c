@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "world.h"
+#include "cases.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -281,7 +281,7 @@ static void mapping(void **state)
 
 /* -- batches -- */
 
-static void run_many(struct world *w, uint32_t count, uint32_t size, enum yolk_opcode opcode)
+void run_many(struct world *w, uint32_t count, uint32_t size, enum yolk_opcode opcode)
 {
     struct yolk_request *requests = calloc(count, sizeof(*requests));
     enum yolk_status *verdicts = calloc(count, sizeof(*verdicts));
@@ -466,146 +466,6 @@ static void close_in_flight(void **state)
     world_close_provider(&w);
 }
 
-/* -- faults -- */
-
-static void run_faulty(struct world *w)
-{
-    w->attempts_max = 60;
-    w->breaker_failures = 1000;
-    world_open(w);
-    for (uint32_t round = 0; round < 4; round++) {
-        memset(w->local, 0, WORLD_SIZE);
-        assert_int_equal(world_transfer(w, YOLK_READ, w->local, 0, WORLD_SIZE), YOLK_OK);
-        world_assert_filled(w->local, WORLD_SIZE, round == 0 ? 1 : 50 + round - 1, 0);
-        world_fill(w->local, WORLD_SIZE, 50 + round);
-        assert_int_equal(world_transfer(w, YOLK_WRITE, w->local, 0, WORLD_SIZE), YOLK_OK);
-        world_assert_filled(w->memory.pointer, WORLD_SIZE, 50 + round, 0);
-    }
-    run_many(w, 1000, 1024, YOLK_READ);
-    assert_true(atomic_load(&w->control.injected) > 0);
-    world_close(w);
-}
-
-static void fault_again(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.again_permille = 500;
-    run_faulty(&w);
-}
-
-static void fault_late(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.delay_permille = 500;
-    w.faults.reorder_permille = 500;
-    run_faulty(&w);
-}
-
-static void fault_doubled(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.duplicate_permille = 500;
-    w.faults.reorder_permille = 200;
-    run_faulty(&w);
-}
-
-static void fault_short(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.short_permille = 500;
-    run_faulty(&w);
-}
-
-static void fault_links(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.fail_permille = 150;
-    w.faults.late_fail_permille = 150;
-    run_faulty(&w);
-}
-
-static void fault_everything(void **state)
-{
-    const struct conformance_fixture *fixture = *state;
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        struct world w;
-        world_init(&w, fixture);
-        w.faults.seed = seed;
-        w.faults.again_permille = 100;
-        w.faults.delay_permille = 100;
-        w.faults.reorder_permille = 100;
-        w.faults.duplicate_permille = 100;
-        w.faults.short_permille = 100;
-        w.faults.fail_permille = 50;
-        w.faults.late_fail_permille = 50;
-        run_faulty(&w);
-    }
-}
-
-static void dropped_ends_at_deadline(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.drop_permille = 1000;
-    world_open(&w);
-    struct yolk_request request = world_request(&w, YOLK_READ, w.local, 0, 2 * WORLD_SIZE / 4);
-    request.deadline_ns = world_deadline(&w, 30);
-    assert_int_equal(world_run(&w, &request, NULL), YOLK_ERR_TIMEOUT);
-    request.deadline_ns = 1;
-    assert_int_equal(world_run(&w, &request, NULL), YOLK_ERR_TIMEOUT);
-    assert_int_equal(yolk_engine_unregister(w.consumer, w.local, WORLD_SIZE), YOLK_OK);
-    world_close(&w);
-}
-
-static void stuck(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.stuck_permille = 1000;
-    w.drain_limit_ms = 30;
-    world_open(&w);
-    struct yolk_request request = world_request(&w, YOLK_READ, w.local + 4096, 0, 4096);
-    request.deadline_ns = world_deadline(&w, 20);
-    assert_int_equal(world_run(&w, &request, NULL), YOLK_ERR_STUCK); /* freed, so quarantined too */
-    /* The range stays the engine's; its neighbours do not. */
-    assert_int_equal(world_transfer(&w, YOLK_READ, w.local + 8191, 0, 1), YOLK_ERR_BUSY);
-    assert_int_equal(world_transfer(&w, YOLK_READ, w.local + 4000, 0, 97), YOLK_ERR_BUSY);
-    assert_int_equal(yolk_engine_unregister(w.consumer, w.local, WORLD_SIZE), YOLK_ERR_BUSY);
-    struct yolk_engine_stats stats;
-    yolk_engine_stats(w.consumer, &stats);
-    assert_int_equal(stats.tasks_stuck, 1);
-    assert_int_equal(stats.quarantined, 1);
-    assert_int_equal(yolk_engine_destroy(w.consumer), YOLK_ERR_BUSY);
-    atomic_store(&w.control.release, 1);
-    world_close(&w);
-}
-
-static void dead_peer_by_fault(void **state)
-{
-    struct world w;
-    world_init(&w, *state);
-    w.faults.delay_polls_max = 1; /* wrapped, without faults of its own */
-    world_open(&w);
-    assert_int_equal(world_transfer(&w, YOLK_READ, w.local, 0, 4096), YOLK_OK);
-    atomic_store(&w.control.dead, 1);
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(world_transfer(&w, YOLK_READ, w.local, 0, 4096), YOLK_ERR_PEER_DEAD);
-    struct yolk_engine_stats stats;
-    yolk_engine_stats(w.consumer, &stats);
-    assert_int_equal(stats.breakers_opened, 1);
-    struct yolk_request request = world_request(&w, YOLK_READ, w.local, 0, 4096);
-    char *text = NULL;
-    assert_int_equal(yolk_engine_describe_route(w.consumer, &request, &text), YOLK_OK);
-    assert_non_null(strstr(text, "in a row"));
-    free(text);
-    world_close(&w);
-}
-
 /* -- a real peer, killed -- */
 
 static void provider_process(const struct conformance_fixture *fixture, int out)
@@ -743,6 +603,23 @@ int conformance_run(const struct conformance_fixture *fixture)
         CASE(stuck),
         CASE(dead_peer_by_fault),
         CASE(leaves_nothing),
+        CASE(each_read_is_there_when_reported_once),
+        CASE(each_write_is_there_when_reported_once),
+        CASE(what_the_provider_refuses_harms_no_other),
+        CASE(again_takes_nothing),
+        CASE(a_busy_channel_does_not_close),
+        CASE(stop_ends_each_io_once),
+        CASE(waiting_ends_when_there_is_something),
+        CASE(cut_texts_reach_nothing),
+        CASE(a_text_of_a_former_life_is_refused),
+        CASE(one_slice_of_many_fails),
+        CASE(what_has_failed_is_quiet),
+        CASE(what_was_canceled_is_quiet),
+        CASE(what_was_freed_is_quiet),
+        CASE(unserved_in_flight),
+        CASE(largest_io_and_one_more),
+        CASE(a_short_read_says_so),
+        CASE(leaves_nothing_after_failures),
     };
 #undef CASE
     return cmocka_run_group_tests_name(fixture->ops->name, cases, NULL, NULL);

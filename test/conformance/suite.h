@@ -12,6 +12,7 @@ struct conformance_fixture {
      * has the same address; may be NULL. */
     void (*prepare)(struct yolk_transport_options *options, int is_provider);
     int serves_files;   /* the world's memory is a file, mapped for the test to look at */
+    int same_address;   /* a provider that was restarted has the address of its former life */
     int checks_tickets; /* the provider sees each write (not so where consumers map the memory) */
 };
 

@@ -36,7 +36,7 @@ static void prepare(struct yolk_transport_options *options, int is_provider)
 int main(void)
 {
     const struct conformance_fixture fixture = {
-        .ops = transport_tcp_ops(), .prepare = prepare, .checks_tickets = 1};
+        .ops = transport_tcp_ops(), .prepare = prepare, .same_address = 1, .checks_tickets = 1};
     port = find_port();
     return conformance_run(&fixture);
 }

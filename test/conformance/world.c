@@ -17,6 +17,9 @@ void world_init(struct world *w, const struct conformance_fixture *fixture)
     w->faults.inner = fixture->ops;
     w->faults.control = &w->control;
     w->faults.seed = 4711;
+    w->size = WORLD_SIZE;
+    w->slice_bytes_max = WORLD_SLICE;
+    w->file = -1;
     for (size_t i = 0; i < sizeof(w->key); i++)
         w->key[i] = (uint8_t)(i * 7 + 1);
 }
@@ -41,7 +44,7 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     }
     options.transports = &ops;
     options.transport_count = 1;
-    options.slice_bytes_max = WORLD_SLICE;
+    options.slice_bytes_max = w->slice_bytes_max;
     options.window_slices = 4;
     options.drain_limit_ms = w->drain_limit_ms;
     options.attempts_max = w->attempts_max;
@@ -58,11 +61,11 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
 
 static void serve_memory(struct world *w)
 {
-    assert_int_equal(yolk_engine_memory_alloc(w->provider, WORLD_SIZE, &w->memory), YOLK_OK);
-    world_fill(w->memory.pointer, WORLD_SIZE, 1);
+    assert_int_equal(yolk_engine_memory_alloc(w->provider, w->size, &w->memory), YOLK_OK);
+    world_fill(w->memory.pointer, w->size, 1);
     struct yolk_serve_options serve = {.struct_size = sizeof(serve),
                                        .memory = w->memory.pointer,
-                                       .size = WORLD_SIZE,
+                                       .size = w->size,
                                        .allocation = &w->memory,
                                        .segment = WORLD_SEGMENT,
                                        .require_tickets = w->require_tickets};
@@ -77,14 +80,13 @@ static void serve_memory(struct world *w)
 static void serve_file(struct world *w)
 {
     char path[] = "/tmp/yolk-conformance-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, WORLD_SIZE), 0);
-    w->memory.size = WORLD_SIZE;
-    w->memory.pointer = mmap(NULL, WORLD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    w->file = mkstemp(path);
+    assert_true(w->file >= 0);
+    assert_int_equal(ftruncate(w->file, (off_t)w->size), 0);
+    w->memory.size = w->size;
+    w->memory.pointer = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_SHARED, w->file, 0);
     assert_ptr_not_equal(w->memory.pointer, MAP_FAILED);
-    close(fd);
-    world_fill(w->memory.pointer, WORLD_SIZE, 1);
+    world_fill(w->memory.pointer, w->size, 1);
     const struct yolk_serve_file_options serve = {
         .struct_size = sizeof(serve), .path = path, .writable = 1, .segment = WORLD_SEGMENT};
     enum yolk_status status = yolk_engine_serve_file(w->provider, &serve, &w->served);
@@ -106,12 +108,12 @@ void world_open_provider(struct world *w)
 void world_open_consumer(struct world *w, const char *endpoints)
 {
     w->consumer = make_engine(w, 0);
-    const struct yolk_segment_descriptor descriptor = {WORLD_SEGMENT, 1, WORLD_SIZE, endpoints};
+    const struct yolk_segment_descriptor descriptor = {WORLD_SEGMENT, 1, w->size, endpoints};
     assert_int_equal(yolk_engine_segment_open(w->consumer, &descriptor, WORLD_SESSION, &w->segment),
                      YOLK_OK);
-    w->local = calloc(1, WORLD_SIZE);
+    w->local = calloc(1, w->size);
     assert_non_null(w->local);
-    assert_int_equal(yolk_engine_register(w->consumer, w->local, WORLD_SIZE), YOLK_OK);
+    assert_int_equal(yolk_engine_register(w->consumer, w->local, w->size), YOLK_OK);
 }
 
 void world_open(struct world *w)
@@ -124,11 +126,14 @@ void world_close_provider(struct world *w)
 {
     if (w->provider == NULL)
         return;
-    yolk_engine_unserve(w->provider, w->served);
-    if (w->fixture->serves_files)
-        munmap(w->memory.pointer, WORLD_SIZE);
-    else
+    if (w->served != NULL) /* not by the case itself */
+        yolk_engine_unserve(w->provider, w->served);
+    if (w->fixture->serves_files) {
+        munmap(w->memory.pointer, w->size);
+        close(w->file);
+    } else {
         yolk_engine_memory_free(w->provider, &w->memory);
+    }
     assert_int_equal(yolk_engine_destroy(w->provider), YOLK_OK);
     w->provider = NULL;
     w->served = NULL;

@@ -27,8 +27,11 @@ struct world {
     struct yolk_engine *consumer;
     struct yolk_memory memory;
     struct yolk_served *served;
-    uint64_t segment; /* the consumer's handle */
-    uint8_t *local;   /* WORLD_SIZE bytes, registered */
+    uint64_t segment;         /* the consumer's handle */
+    uint8_t *local;           /* `size` bytes, registered */
+    uint64_t size;            /* of the segment; WORLD_SIZE */
+    uint64_t slice_bytes_max; /* of the engines; WORLD_SLICE */
+    int file;                 /* what is served, where it is a file */
     uint8_t key[32];
     struct fault_options faults;
     struct fault_control control;

@@ -216,19 +216,19 @@ static void fill_from_caller(struct file_io *io)
         memset(tail_block(io) + io->to % io->unit, 0, io->until - io->to);
 }
 
-static void give_to_caller(struct file_io *io)
+/* What was read up to `to`, which lies behind the first wanted byte. */
+static void give_to_caller(struct file_io *io, uint64_t to)
 {
     if (io->bounced) {
         uint64_t from = io->at > io->from ? io->at : io->from;
-        uint64_t to = least(io->until, io->to);
         memcpy(io->local + (from - io->from), io->bounce + (from - io->at), to - from);
         return;
     }
-    uint64_t body = up(io->from, io->unit), rest = io->to % io->unit;
+    uint64_t body = up(io->from, io->unit), tail = down(io->to, io->unit);
     if (cuts_head(io))
-        memcpy(io->local, io->bounce + (io->from - io->at), body - io->from);
-    if (cuts_tail(io))
-        memcpy(io->local + (io->to - rest - io->from), tail_block(io), rest);
+        memcpy(io->local, io->bounce + (io->from - io->at), least(body, to) - io->from);
+    if (cuts_tail(io) && to > tail)
+        memcpy(io->local + (tail - io->from), tail_block(io), to - tail);
 }
 
 /* Passes over the stages that this piece does not need. */
@@ -319,7 +319,7 @@ static void stage_over(struct file_io *io)
         return;
     }
     if (!is_write(io) && io->needs_bounce)
-        give_to_caller(io);
+        give_to_caller(io, least(io->until, io->to));
     count_piece(io);
     uint64_t over = io->until;
     if (is_write(io) && io->served->file_end != 0 && over > io->served->file_end)
@@ -370,10 +370,16 @@ static void step_ended(struct file_io *io, size_t reached)
         uint8_t *block = io->stage == FILE_IO_FILL_HEAD ? io->bounce : tail_block(io);
         memset(block + reached, 0, io->unit - reached);
         stage_over(io);
-    } else {
-        io->status = base_fail(is_write(io) ? YOLK_ERR_IO : YOLK_ERR_EOF, 0,
-                               "the file ends at %llu", (unsigned long long)(io->at + reached));
+        return;
     }
+    uint64_t end = io->at + reached;
+    io->status = base_fail(is_write(io) ? YOLK_ERR_IO : YOLK_ERR_EOF, 0, "the file ends at %llu",
+                           (unsigned long long)end);
+    if (is_write(io) || end <= io->from)
+        return;
+    if (io->needs_bounce)
+        give_to_caller(io, end);
+    io->at = end;
 }
 
 void file_io_result(struct file_io *io, ssize_t result)

@@ -203,6 +203,11 @@ static void posix_unserve(void *endpoint, void *served)
 static enum yolk_status posix_channel_open(void *endpoint, void *target, void **channel)
 {
     struct posix_endpoint *mine = endpoint;
+    mutex_lock(&mine->lock);
+    bool stopped = mine->stopped;
+    mutex_unlock(&mine->lock);
+    if (stopped)
+        return base_fail(YOLK_ERR_CLOSED, 0, "posix: stopped");
     struct posix_channel *made =
         base_calloc(1, sizeof(*made) + mine->depth * sizeof(made->jobs[0]));
     if (made == NULL)

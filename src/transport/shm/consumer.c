@@ -411,6 +411,8 @@ enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size)
 enum yolk_status shm_channel_open(void *target, void **out)
 {
     struct shm_target *t = target;
+    if (atomic_load(&t->settings->stopped))
+        return base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped");
     int status = link_connect(&t->links[0], clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS));
     if (status != YOLK_OK)
         return (enum yolk_status)status;
@@ -466,6 +468,8 @@ enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
     struct link *l = &t->links[io->opcode == YOLK_WRITE ? 1 : 0];
     if (io->size > SLICE_MAX)
         return submit_failed(io, base_fail(YOLK_ERR_TOO_LARGE, 0, "shm: an io of over 4 MiB"));
+    if (atomic_load_explicit(&t->settings->stopped, memory_order_relaxed))
+        return submit_failed(io, base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped"));
     int status = link_enter(l);
     if (status == YOLK_ERR_AGAIN)
         return YOLK_SUBMIT_AGAIN; /* the first write: the provider has not answered yet */

@@ -43,6 +43,7 @@ struct shm_settings {
     uint8_t instance[WIRE_ID_SIZE];
     uint64_t connect_timeout_ns;
     uint64_t hello_timeout_ns;
+    _Atomic bool stopped; /* the endpoint is: nothing new begins */
 };
 
 struct shm_open {

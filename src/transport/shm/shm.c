@@ -74,7 +74,9 @@ static enum yolk_status shm_init(const struct yolk_transport_options *options, v
 
 static enum yolk_status shm_stop(void *endpoint)
 {
-    shm_provider_stop(((struct endpoint *)endpoint)->provider);
+    struct endpoint *e = endpoint;
+    atomic_store(&e->settings.stopped, true);
+    shm_provider_stop(e->provider);
     return YOLK_OK;
 }
 

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cases by file; suite.c has their table. */
+#ifndef CONFORMANCE_CASES_H
+#define CONFORMANCE_CASES_H
+
+#include "world.h"
+
+/* One batch of so many requests, each of so many bytes, to their end. */
+void run_many(struct world *w, uint32_t count, uint32_t size, enum yolk_opcode opcode);
+
+/* faults.c */
+void fault_again(void **state);
+void fault_late(void **state);
+void fault_doubled(void **state);
+void fault_short(void **state);
+void fault_links(void **state);
+void fault_everything(void **state);
+void dropped_ends_at_deadline(void **state);
+void stuck(void **state);
+void dead_peer_by_fault(void **state);
+
+/* hooks.c */
+void each_read_is_there_when_reported_once(void **state);
+void each_write_is_there_when_reported_once(void **state);
+void what_the_provider_refuses_harms_no_other(void **state);
+void again_takes_nothing(void **state);
+void a_busy_channel_does_not_close(void **state);
+void stop_ends_each_io_once(void **state);
+void waiting_ends_when_there_is_something(void **state);
+void cut_texts_reach_nothing(void **state);
+void a_text_of_a_former_life_is_refused(void **state);
+
+/* quiet.c */
+void one_slice_of_many_fails(void **state);
+void what_has_failed_is_quiet(void **state);
+void what_was_canceled_is_quiet(void **state);
+void what_was_freed_is_quiet(void **state);
+void unserved_in_flight(void **state);
+void largest_io_and_one_more(void **state);
+void a_short_read_says_so(void **state);
+void leaves_nothing_after_failures(void **state);
+
+#endif
