@@ -112,6 +112,9 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
         base_store_u64(core->instance + i, master_random(core));
     core->id_tag = (master_random(core) >> 40) | 1;
     core->now = core->last_call = now_ns;
+    for (size_t i = 1; i < MASTER_OBJECT_SLABS; i++)
+        base_slab_init(&core->object_slabs[i], i * 8);
+    base_slab_init(&core->extent_slab, sizeof(struct master_extent));
     core->op_buckets = 1024;
     core->op_table = base_calloc(core->op_buckets, sizeof(struct master_op *));
     core->ghosts = base_calloc(MASTER_GHOSTS, sizeof(uint64_t));
@@ -186,6 +189,9 @@ void master_core_destroy(struct master_core *core)
     while ((node = base_list_pop_front(&core->jobs)) != NULL)
         free(BASE_CONTAINER(node, struct master_job, link));
     master_index_destroy(core->index);
+    for (size_t i = 1; i < MASTER_OBJECT_SLABS; i++)
+        base_slab_destroy(&core->object_slabs[i]);
+    base_slab_destroy(&core->extent_slab);
     base_buf_free(&core->out);
     for (int i = 0; i < 3; i++)
         base_buf_free(&core->list[i]);

@@ -6,8 +6,9 @@
 
 #include "base/alloc.h"
 
-#define FIRST_BITS 10u
+#define FIRST_SIZE 1024u
 #define PAGE_SLOTS 512u
+#define MAX_SIZE   (1ull << 40)
 #define TOUCH_EACH 16u /* insertions: a page of the next table is met; done before it is used */
 #define MOVE_STEP                                                                                  \
     16u /* slots of the old table moved with each insertion: done long before the next growth */
@@ -22,7 +23,7 @@ typedef uintptr_t slot_t;
 
 struct table {
     slot_t *slots;
-    uint32_t bits;
+    uint64_t size;
     uint64_t used; /* tombstones of a draining table excluded */
 };
 
@@ -54,20 +55,32 @@ static slot_t slot_of(entry_t *e)
 
 static uint64_t ideal(const struct table *t, uint64_t hash)
 {
-    return hash >> (64 - t->bits);
+    return (uint64_t)((unsigned __int128)hash * t->size >> 64);
 }
 
-static uint64_t mask(const struct table *t)
+static uint64_t after(const struct table *t, uint64_t i)
 {
-    return (1ull << t->bits) - 1;
+    return i + 1 == t->size ? 0 : i + 1;
 }
 
-static bool table_init(struct table *t, uint32_t bits)
+/* Slots on the way from `i` to `j`. */
+static uint64_t way(const struct table *t, uint64_t i, uint64_t j)
+{
+    return j >= i ? j - i : j + t->size - i;
+}
+
+/* 1, 1.5, 2, 3, 4, 6 ...: a table twice as large would be mostly empty for long. */
+static uint64_t next_size(uint64_t size)
+{
+    return (size & (size - 1)) == 0 ? size / 2 * 3 : size / 3 * 4;
+}
+
+static bool table_init(struct table *t, uint64_t size)
 {
     /* calloc of a large block is lazily zeroed by the system: no pause here, but one for each page
      * when it is met first. */
-    t->slots = base_calloc(1ull << bits, sizeof *t->slots);
-    t->bits = bits;
+    t->slots = base_calloc(size, sizeof *t->slots);
+    t->size = size;
     t->used = 0;
     return t->slots != NULL;
 }
@@ -77,7 +90,7 @@ enum yolk_status master_index_create(struct master_index **out)
     struct master_index *index = base_calloc(1, sizeof *index);
     if (index == NULL)
         return YOLK_ERR_NO_MEMORY;
-    if (!table_init(&index->now, FIRST_BITS)) {
+    if (!table_init(&index->now, FIRST_SIZE)) {
         free(index);
         return YOLK_ERR_NO_MEMORY;
     }
@@ -99,7 +112,7 @@ static entry_t *table_find(const struct table *t, uint64_t hash, const void *key
 {
     if (t->slots == NULL)
         return NULL;
-    for (uint64_t i = ideal(t, hash); t->slots[i] != EMPTY; i = (i + 1) & mask(t)) {
+    for (uint64_t i = ideal(t, hash); t->slots[i] != EMPTY; i = after(t, i)) {
         if ((t->slots[i] & TAG_MASK) != tag_of(hash))
             continue;
         entry_t *e = entry_in(t->slots[i]);
@@ -120,7 +133,7 @@ void master_index_fetch_entry(const struct master_index *index, uint64_t hash)
     const struct table *t = &index->now;
     uint64_t i = ideal(t, hash);
     while (t->slots[i] != EMPTY && (t->slots[i] & TAG_MASK) != tag_of(hash))
-        i = (i + 1) & mask(t);
+        i = after(t, i);
     /* The head, and behind it the key. */
     const uint8_t *entry = (const uint8_t *)entry_in(t->slots[i]);
     __builtin_prefetch(entry);
@@ -139,7 +152,7 @@ static void table_put(struct table *t, entry_t *e)
 {
     uint64_t i = ideal(t, e->hash);
     while (t->slots[i] != EMPTY)
-        i = (i + 1) & mask(t);
+        i = after(t, i);
     t->slots[i] = slot_of(e);
     t->used++;
 }
@@ -148,7 +161,7 @@ static void move_some(struct master_index *index)
 {
     if (index->old.slots == NULL)
         return;
-    uint64_t size = 1ull << index->old.bits;
+    uint64_t size = index->old.size;
     for (uint32_t n = 0; n < MOVE_STEP && index->moved < size; n++, index->moved++) {
         entry_t *e = entry_in(index->old.slots[index->moved]);
         if (e == NULL || e == &tombstone)
@@ -168,11 +181,11 @@ static void move_some(struct master_index *index)
 static bool prepare_next(struct master_index *index, uint64_t used)
 {
     if (index->next.slots == NULL) {
-        if (index->now.bits >= 40 || !table_init(&index->next, index->now.bits + 1))
+        if (index->now.size >= MAX_SIZE || !table_init(&index->next, next_size(index->now.size)))
             return false;
         index->touched = 0;
     }
-    if (used % TOUCH_EACH == 0 && index->touched < 1ull << index->next.bits) {
+    if (used % TOUCH_EACH == 0 && index->touched < index->next.size) {
         *(volatile slot_t *)&index->next.slots[index->touched] = EMPTY;
         index->touched += PAGE_SLOTS;
     }
@@ -181,7 +194,7 @@ static bool prepare_next(struct master_index *index, uint64_t used)
 
 enum yolk_status master_index_insert(struct master_index *index, entry_t *entry)
 {
-    uint64_t size = 1ull << index->now.bits, used = index->now.used + index->old.used + 1;
+    uint64_t size = index->now.size, used = index->now.used + index->old.used + 1;
     bool prepared = used > size / 8 * 5 && prepare_next(index, used);
     if (used > size - size / 4) {
         if (!prepared)
@@ -208,11 +221,11 @@ static void close_gap(struct table *t, uint64_t i)
         t->slots[i] = EMPTY;
         uint64_t home;
         do {
-            j = (j + 1) & mask(t);
+            j = after(t, j);
             if (t->slots[j] == EMPTY)
                 return;
             home = ideal(t, entry_in(t->slots[j])->hash);
-        } while (((j - home) & mask(t)) < ((j - i) & mask(t)));
+        } while (way(t, home, j) < way(t, i, j));
         t->slots[i] = t->slots[j];
         i = j;
     }
@@ -222,7 +235,7 @@ static bool table_remove(struct table *t, entry_t *entry, bool draining)
 {
     if (t->slots == NULL)
         return false;
-    for (uint64_t i = ideal(t, entry->hash); t->slots[i] != EMPTY; i = (i + 1) & mask(t)) {
+    for (uint64_t i = ideal(t, entry->hash); t->slots[i] != EMPTY; i = after(t, i)) {
         if (entry_in(t->slots[i]) != entry)
             continue;
         if (draining)
@@ -251,9 +264,9 @@ static void table_walk(const struct table *t, uint64_t low, uint64_t last,
 {
     if (t->slots == NULL)
         return;
-    uint64_t end = ideal(t, last), size = 1ull << t->bits;
+    uint64_t end = ideal(t, last);
     /* Entries of the range stand in its slots or in the run that goes on after them. */
-    for (uint64_t n = 0, i = ideal(t, low); n < size; n++, i = (i + 1) & mask(t)) {
+    for (uint64_t n = 0, i = ideal(t, low); n < t->size; n++, i = after(t, i)) {
         entry_t *e = entry_in(t->slots[i]);
         if (e == NULL && ideal(t, low) + n >= end)
             return;
@@ -265,7 +278,8 @@ static void table_walk(const struct table *t, uint64_t low, uint64_t last,
 bool master_index_walk(const struct master_index *index, uint64_t *cursor,
                        void (*visit)(void *self, entry_t *entry), void *self)
 {
-    uint32_t bits = index->now.bits - 4; /* 16 slots of the table a step */
+    /* 16 to 32 slots of the table a step. */
+    uint32_t bits = 63u - (uint32_t)__builtin_clzll(index->now.size) - 4;
     uint64_t low = *cursor;
     uint64_t last = low | ((1ull << (64 - bits)) - 1);
     table_walk(&index->now, low, last, visit, self);

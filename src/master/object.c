@@ -13,12 +13,35 @@ struct master_object *master_object_find(struct master_core *core, struct wire_v
     return (struct master_object *)master_index_find(core->index, hash, key.data, key.size);
 }
 
+/* NULL: larger than those that come from slabs. */
+static struct base_slab *slab_for(struct master_core *core, uint32_t key_size)
+{
+    size_t class = (sizeof(struct master_object) + key_size + 7) / 8;
+    return class < MASTER_OBJECT_SLABS ? &core->object_slabs[class] : NULL;
+}
+
+static struct master_object *object_alloc(struct master_core *core, uint32_t key_size)
+{
+    struct base_slab *slab = slab_for(core, key_size);
+    return slab != NULL ? base_slab_take(slab)
+                        : base_calloc(1, sizeof(struct master_object) + key_size);
+}
+
+static void object_free(struct master_core *core, struct master_object *object)
+{
+    struct base_slab *slab = slab_for(core, object->entry.key_size);
+    if (slab != NULL)
+        base_slab_give(slab, object);
+    else
+        free(object);
+}
+
 struct master_object *master_object_create(struct master_core *core, struct wire_view key,
                                            uint64_t hash, uint64_t size)
 {
     if (master_index_count(core->index) >= core->config.max_objects)
         return NULL;
-    struct master_object *object = base_calloc(1, sizeof *object + key.size);
+    struct master_object *object = object_alloc(core, (uint32_t)key.size);
     if (object == NULL)
         return NULL;
     memcpy(object->key, key.data, key.size);
@@ -30,7 +53,7 @@ struct master_object *master_object_create(struct master_core *core, struct wire
     object->size = size;
     object->era = core->era;
     if (master_index_insert(core->index, &object->entry) != YOLK_OK) {
-        free(object);
+        object_free(core, object);
         return NULL;
     }
     return object;
@@ -99,7 +122,7 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
         give_up(core, object->extents);
     if (core->config.policy->removed != NULL)
         core->config.policy->removed(core->policy_state, object);
-    free(object);
+    object_free(core, object);
 }
 
 bool master_extent_readable(const struct master_extent *extent)
@@ -195,12 +218,12 @@ static void extent_init(struct master_extent *extent, struct master_segment *seg
 struct master_extent *master_extent_take(struct master_segment *segment, uint64_t size,
                                          enum master_extent_state state)
 {
-    struct master_extent *extent = base_calloc(1, sizeof *extent);
+    struct master_extent *extent = base_slab_take(segment->extent_slab);
     if (extent == NULL)
         return NULL;
     uint32_t handle = base_extents_take(segment->alloc, size, extent);
     if (handle == BASE_EXTENTS_NONE) {
-        free(extent);
+        base_slab_give(segment->extent_slab, extent);
         return NULL;
     }
     extent_init(extent, segment, handle, state);
@@ -210,12 +233,12 @@ struct master_extent *master_extent_take(struct master_segment *segment, uint64_
 struct master_extent *master_extent_reserve(struct master_segment *segment, uint64_t offset,
                                             uint64_t size, enum master_extent_state state)
 {
-    struct master_extent *extent = base_calloc(1, sizeof *extent);
+    struct master_extent *extent = base_slab_take(segment->extent_slab);
     if (extent == NULL)
         return NULL;
     uint32_t handle = base_extents_reserve(segment->alloc, offset, size, extent);
     if (handle == BASE_EXTENTS_NONE) {
-        free(extent);
+        base_slab_give(segment->extent_slab, extent);
         return NULL;
     }
     extent_init(extent, segment, handle, state);
@@ -438,7 +461,7 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
     base_list_remove(&extent->fact);
     segment->dead_bytes -= master_extent_size(extent);
     base_extents_release(segment->alloc, extent->handle);
-    free(extent);
+    base_slab_give(segment->extent_slab, extent);
 }
 
 /* A missing key is told apart by what was remembered last in its place: good enough for a counter.

@@ -43,6 +43,7 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
         return NULL;
     }
     segment->size = size;
+    segment->extent_slab = &core->extent_slab;
     segment->policy = core->config.policy;
     segment->policy->order_init(segment->order, core->policy_state);
     segment->slot = slot;

@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/list.h"
 #include "base/extents.h"
+#include "base/slab.h"
 #include "master/core.h"
 #include "master/index.h"
 #include "master/policy.h"
@@ -24,6 +25,8 @@
 
 #define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
 #define MASTER_NEVER  UINT64_MAX
+
+#define MASTER_OBJECT_SLABS 64 /* for objects of less than 8 times as many bytes */
 
 #define MASTER_MAX_EXTENTS (MASTER_MAX_REPLICAS + 1) /* of one object: in memory, and on a disk */
 
@@ -195,7 +198,8 @@ struct master_segment {
     uint8_t ticket_key[32];
     char *endpoints;
     char *name;
-    struct base_extents *alloc; /* of a disk that was larger before: still so large */
+    struct base_slab *extent_slab; /* the core's */
+    struct base_extents *alloc;    /* of a disk that was larger before: still so large */
     const struct master_policy *policy;
     void *order;             /* the policy's, over the replicas that may go */
     struct base_list probed; /* front: lease ends first */
@@ -258,6 +262,8 @@ struct master_core {
     uint32_t era;                   /* ends with each remove_all */
     const struct master_sink *sink; /* of the running call */
     struct master_index *index;
+    struct base_slab object_slabs[MASTER_OBJECT_SLABS]; /* by size, in steps of 8 bytes */
+    struct base_slab extent_slab;
     uint64_t committed, processing;
     struct base_list segments, dirty;
     struct master_segment *by_slot[MAX_SEGMENTS];
