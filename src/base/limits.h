@@ -21,6 +21,9 @@
 #define MAX_NAME_SIZE     255u       /* bytes of a client or segment name */
 #define MAX_TEXT_SIZE     4096u      /* bytes of an explaining text in a message */
 #define MAX_ENDPOINTS     4096u      /* bytes of an endpoints text */
+#define MAX_TENANT_SIZE   64u        /* bytes of a tenant's name */
+#define MAX_GROUP_SIZE    255u       /* bytes of a group's id */
+#define MAX_PREFERRED     16u        /* segments that a put names */
 #define MAX_SEGMENTS      4096u      /* mounted at one master */
 #define MAX_SESSIONS      4096u      /* open at one master */
 #define MAX_CONNECTIONS   4096u      /* of one server */
@@ -30,6 +33,7 @@
 #define MAX_SEGMENT_SIZE  (1ull << 46)
 #define MAX_LAST_ERROR    1024u  /* bytes of a thread's last error text */
 #define SEGMENT_ALIGNMENT 64u    /* extents start at a multiple of this */
+#define MAX_PEER_MESSAGE  65536u /* bytes of a notification */
 #define MAX_LIVE_OPS      65536u /* operations of one session at a time */
 
 #endif

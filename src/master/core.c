@@ -35,6 +35,9 @@ void master_config_default(struct master_config *config)
         .max_keys = MAX_BATCH_KEYS,
         .max_jobs = 16,
         .max_objects = 1ull << 32,
+        .soft_pin_ttl_ms = 1800000,
+        .soft_pin_ttl_max_ms = 86400000,
+        .hard_pin_ratio = 0.5,
         .policy = &master_policy_prefix,
         .step = 256,
         .fact_batch = 512,
@@ -67,6 +70,8 @@ static void fill_defaults(struct master_config *config)
     DEFAULT(max_keys);
     DEFAULT(max_jobs);
     DEFAULT(max_objects);
+    DEFAULT(soft_pin_ttl_ms);
+    DEFAULT(soft_pin_ttl_max_ms);
     DEFAULT(policy);
     DEFAULT(step);
     DEFAULT(fact_batch);
@@ -77,6 +82,8 @@ static void fill_defaults(struct master_config *config)
         config->eviction_high_watermark_ratio = normal.eviction_high_watermark_ratio;
     if (config->eviction_ratio <= 0)
         config->eviction_ratio = normal.eviction_ratio;
+    if (config->hard_pin_ratio <= 0)
+        config->hard_pin_ratio = normal.hard_pin_ratio;
     if (config->offload_watermark_ratio <= 0)
         config->offload_watermark_ratio = normal.offload_watermark_ratio;
     if (config->max_segments > MAX_SEGMENTS)
@@ -127,7 +134,13 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     size_t state_size = core->config.policy->state_size;
     if (state_size > 0)
         core->policy_state = base_calloc(1, state_size);
-    enum yolk_status status = master_index_create(&core->index);
+    enum yolk_status status = master_extras_init(core);
+    if (status == YOLK_ERR_CONFIG) {
+        master_core_destroy(core);
+        return status;
+    }
+    if (status == YOLK_OK)
+        status = master_index_create(&core->index);
     if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
         core->collected == NULL ||
         (listens && (core->looked_up == NULL || core->looked_up_hashes == NULL)) ||
@@ -195,6 +208,7 @@ void master_core_destroy(struct master_core *core)
     base_buf_free(&core->out);
     for (int i = 0; i < 3; i++)
         base_buf_free(&core->list[i]);
+    master_extras_free(core);
     free(core->dead_foreign);
     free(core->storage_ids);
     free(core->op_table);
@@ -349,6 +363,7 @@ uint64_t master_core_tick(struct master_core *core, uint64_t now_ns, const struc
     core->sink = sink;
     master_guards_tick(core);
     master_puts_tick(core);
+    master_pins_tick(core);
     master_sessions_tick(core);
     bool more = master_jobs_tick(core);
     BASE_LIST_FOREACH_SAFE(node, &core->segments)

@@ -54,6 +54,10 @@ struct master_config {
     uint32_t max_keys; /* keys in one message */
     uint32_t max_jobs; /* remove_all and unmount running at a time */
     uint64_t max_objects;
+    uint64_t soft_pin_ttl_ms; /* of a put that names none */
+    uint64_t soft_pin_ttl_max_ms;
+    double hard_pin_ratio; /* of a segment that may be hard-pinned */
+    const char *tenants;   /* NAME=SIZE,…; NULL or "": only the default one. Borrowed by create */
     const struct master_policy *policy; /* policy.h; NULL: master_policy_prefix */
     uint32_t step;                      /* objects one turn of background work may touch */
     uint32_t fact_batch;                /* records in one FACTS push */
@@ -122,6 +126,8 @@ struct master_sink {
     X(disk_lost_bytes, "master_disk_lost_bytes", "bytes of replicas on lost disks")                \
     X(disk_extents, "master_disk_extents", "extents in use on disks, limbo included")              \
     X(tasks, "master_tasks", "copies between memory and disk asked for and not answered")          \
+    X(soft_pins, "master_soft_pin_key_count", "keys with a soft pin")                              \
+    X(hard_bytes, "master_hard_pinned_bytes", "bytes in memory of keys with a hard pin")           \
     X(guards, "master_read_guards", "live read guards and pins, by extent")                        \
     X(ops, "master_operations", "operations remembered")
 
@@ -146,6 +152,11 @@ struct master_sink {
     X(put_exists, "master_put_exists_total", "puts of keys that exist")                            \
     X(put_no_space, "master_put_no_space_total", "puts answered NO_SPACE")                         \
     X(put_short, "master_put_fewer_replicas_total", "puts with fewer replicas than asked")         \
+    X(put_quota, "master_put_quota_total", "puts refused for the tenant's quota")                  \
+    X(put_pin_limit, "master_put_pin_limit_total", "puts refused for want of room for hard pins")  \
+    X(put_not_preferred, "master_put_not_preferred_total",                                         \
+      "replicas placed elsewhere than in a preferred segment")                                     \
+    X(upserts, "master_upsert_total", "keys whose value was replaced")                             \
     X(put_ends, "master_put_end_total", "keys committed")                                          \
     X(put_revokes, "master_put_revoke_total", "keys revoked")                                      \
     X(put_timeouts, "master_put_timeout_total", "keys whose put ran out of time")                  \
@@ -153,6 +164,12 @@ struct master_sink {
     X(evictions, "master_evicted_key_count", "keys evicted")                                       \
     X(evicted_bytes, "master_evicted_size_bytes", "bytes evicted")                                 \
     X(doomed, "master_doomed_total", "keys evicted although a probe had leased them")              \
+    X(soft_evictions, "master_soft_pin_evicted_total",                                             \
+      "replicas of soft-pinned keys evicted, with nothing else to go")                             \
+    X(group_evictions, "master_group_evicted_total", "keys evicted with another of their group")   \
+    X(group_withheld, "master_group_withheld_total",                                               \
+      "evictions withheld because another of the group is leased or read")                         \
+    X(group_overflows, "master_group_overflow_total", "keys that their group had no place for")    \
     X(memory_evictions, "master_memory_evicted_key_count",                                         \
       "keys evicted from memory that stay on a disk")                                              \
     X(disk_evictions, "master_disk_evicted_key_count", "replicas evicted from disks")              \
@@ -239,6 +256,23 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
 /* Counts everything anew (gauges only). Returns how many gauges differ from the running ones: 0, or
  * a bug. */
 uint32_t master_core_recount(const struct master_core *core, struct master_stats *counted);
+
+/* Registers a tenant, or changes its quota; other tenants are admitted from then on. INVALID: a bad
+ * name, or a quota of 0. */
+YOLK_MUST_USE enum yolk_status master_tenant_set(struct master_core *core, const char *name,
+                                                 uint64_t quota_bytes);
+/* Opens no more sessions; with objects left it is BUSY and nothing changes. */
+YOLK_MUST_USE enum yolk_status master_tenant_remove(struct master_core *core, const char *name);
+struct master_tenant_info {
+    const char *name;     /* borrowed until the next call into the core */
+    uint64_t quota_bytes; /* UINT64_MAX: none */
+    uint64_t used_bytes, objects, rejects, evicted_bytes;
+    bool registered;
+};
+/* By place, from 0; false after the last one. The bytes of a tenant without a quota are not
+ * counted. */
+bool master_tenant_at(const struct master_core *core, uint32_t index,
+                      struct master_tenant_info *out);
 
 /* Checks every structural rule (tests and `stat --recount`): NULL, or what is broken. */
 const char *master_core_check(const struct master_core *core);

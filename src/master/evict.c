@@ -15,7 +15,8 @@ static struct master_extent *first_of(const struct base_list *list)
 
 void master_probe(struct master_core *core, struct master_extent *extent)
 {
-    if (extent->list != IN_NO_LIST && extent->list != IN_PROBED && master_extent_readable(extent))
+    if (extent->list != IN_NO_LIST && extent->list != IN_PROBED &&
+        extent->object->pin == PIN_NONE && master_extent_readable(extent))
         master_extent_probed(extent, core->now + master_ms(core->config.lease_ttl_ms));
 }
 
@@ -34,9 +35,9 @@ struct master_extent *master_evict_next(struct master_core *core, struct master_
     struct master_extent *extent = first_of(&segment->tier.dirty);
     if (extent == NULL)
         extent = segment->policy->victim(segment->order);
-    if (extent != NULL || segment->probed_bytes <= segment->size / 2)
-        return extent;
-    return first_of(&segment->probed);
+    if (extent == NULL && segment->probed_bytes > segment->size / 2)
+        extent = first_of(&segment->probed);
+    return extent != NULL ? extent : first_of(&segment->soft);
 }
 
 static void drop(struct master_core *core, struct master_extent *extent)
@@ -52,7 +53,11 @@ static void drop(struct master_core *core, struct master_extent *extent)
         core->stats.memory_evictions += master_object_disk(object) != NULL;
     }
     core->stats.evictions += object->extent_count == 1;
+    core->stats.soft_evictions += extent->list == IN_SOFT;
+    struct master_group *group = master_group_begin(core, object);
     master_replica_drop(core, extent, GHOST_EVICTED);
+    if (group != NULL)
+        master_group_evict(core, group);
 }
 
 struct master_extent *master_evict_clean(struct master_core *core, struct master_segment *segment)
@@ -76,6 +81,10 @@ static bool evict_one(struct master_core *core, struct master_segment *segment, 
         extent = master_evict_next(core, segment);
     if (extent == NULL)
         return false;
+    if (extent->object->has_extra && !master_group_may_go(core, extent)) {
+        master_extent_use(extent);
+        return true;
+    }
     if (tiered && !master_extent_spare(extent)) {
         enum master_offload how = master_tier_offload(core, extent);
         if (how != OFFLOAD_DROP)

@@ -133,6 +133,8 @@ static uint32_t collect(struct master_core *core, struct master_segment *segment
         struct wire_fact rec = {.kind = placed ? WIRE_FACT_PLACED : WIRE_FACT_FREED,
                                 .offset = master_extent_offset(extent),
                                 .size = placed ? extent->object->size : master_extent_size(extent)};
+        if (placed && extent->object->pin == PIN_HARD)
+            rec.session = WIRE_FACT_HARD_PIN;
         if (wire_fact_append(recs, &rec) != YOLK_OK)
             break;
         base_list_remove(node);

@@ -181,6 +181,8 @@ static enum yolk_status exist_one(struct master_core *core, void *self,
     core->stats.exist_hits++;
     if (object->lease_until <= core->now)
         object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
+    if (object->has_extra)
+        master_group_leased(core, object);
     MASTER_EXTENTS_FOREACH(extent, object)
     master_probe(core, extent);
     return YOLK_OK;
@@ -267,6 +269,8 @@ static struct wire_result guard_one(struct master_core *core, struct master_op *
     }
     count_hit(core, object, in_memory);
     object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
+    if (object->has_extra)
+        master_group_leased(core, object);
     if (!in_memory)
         master_tier_hit(core, master_object_disk(object));
     result.size = object->size;

@@ -11,7 +11,11 @@ struct master_session *master_keys_enter(struct master_core *core,
         master_reply_status(core, kind + 1, YOLK_ERR_INVALID, "bad key list");
         return NULL;
     }
-    return master_session_enter(core, request, kind + 1);
+    struct master_session *session = master_session_enter(core, request, kind + 1);
+    core->any_key = kind == WIRE_MIRROR_OFFER;
+    if (session != NULL)
+        core->prefix = wire_view_of(session->tenant->prefix, session->tenant->prefix_size);
+    return session;
 }
 
 /* Keys of a list that are worked on while the memory of the next ones is under way. */
@@ -28,6 +32,10 @@ static void read_ahead(struct master_core *core, struct ahead *ahead)
 {
     struct master_key *key = &ahead->window[ahead->count % KEYS_AHEAD];
     if (wire_keys_next(ahead->keys, &key->bytes)) {
+        /* Keys of other tenants are not there; none that is there is empty. */
+        if (!core->any_key &&
+            !master_tenant_owns(core->prefix.data, (uint32_t)core->prefix.size, key->bytes))
+            key->bytes.size = 0;
         key->hash = base_hash64(key->bytes.data, key->bytes.size);
         key->index = ahead->count++;
         master_index_fetch_slot(core->index, key->hash);

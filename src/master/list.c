@@ -6,15 +6,22 @@
 #include "master/state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LIST_BYTES (512u << 10) /* keys in one answer, about */
+
+static bool is_of(const struct master_object *object, const uint8_t *prefix, uint32_t prefix_size)
+{
+    return master_tenant_owns(prefix, prefix_size,
+                              wire_view_of(object->key, object->entry.key_size));
+}
 
 static enum yolk_status remove_object(struct master_core *core, struct master_object *object,
                                       bool force)
 {
     if (!force && object->put != NULL)
         return YOLK_ERR_NOT_READY;
-    if (!force && (object->lease_until > core->now || master_object_guarded(object)))
+    if (!force && (master_lease_until(core, object) > core->now || master_object_guarded(object)))
         return YOLK_ERR_HAS_LEASE;
     bool readable = master_object_readable(object);
     if (object->put != NULL) {
@@ -69,6 +76,8 @@ void master_remove_all(struct master_core *core, const struct wire_remove_all *m
     job->session = session->id;
     job->op = msg->request.op;
     job->force = msg->force != 0;
+    job->prefix_size = session->tenant->prefix_size;
+    memcpy(job->prefix, session->tenant->prefix, job->prefix_size);
     job->last_era = core->era++;
     base_list_push_back(&core->jobs, &job->link);
     core->job_count++;
@@ -98,7 +107,8 @@ bool master_jobs_tick(struct master_core *core)
         more = master_index_walk(core->index, &job->cursor, collect, all);
         seen += all->count;
         for (uint32_t i = 0; i < all->count; i++)
-            if (all->objects[i]->era <= job->last_era)
+            if (all->objects[i]->era <= job->last_era &&
+                is_of(all->objects[i], job->prefix, job->prefix_size))
                 job->count += remove_object(core, all->objects[i], job->force) == YOLK_OK;
     }
     if (!more) {
@@ -123,8 +133,11 @@ static struct wire_view listed_key(void *arg, uint32_t i)
 
 void master_list(struct master_core *core, const struct wire_list *msg)
 {
-    if (master_session_enter(core, &msg->request, WIRE_LIST_REPLY) == NULL)
+    const struct master_session *session =
+        master_session_enter(core, &msg->request, WIRE_LIST_REPLY);
+    if (session == NULL)
         return;
+    const struct master_tenant *tenant = session->tenant;
     uint32_t limit = msg->limit == 0 || msg->limit > 1024 ? 1024 : msg->limit;
     struct master_collected *all = core->collected;
     struct wire_list_reply reply = {.cursor = msg->cursor};
@@ -137,7 +150,8 @@ void master_list(struct master_core *core, const struct wire_list *msg)
     for (uint32_t n = 0; more && kept < limit && bytes < LIST_BYTES && n < 4096; n++) {
         more = master_index_walk(core->index, &reply.cursor, collect, all);
         for (uint32_t i = kept; i < all->count; i++) {
-            if (!master_object_readable(all->objects[i]))
+            if (!master_object_readable(all->objects[i]) ||
+                !is_of(all->objects[i], tenant->prefix, tenant->prefix_size))
                 continue;
             all->objects[kept] = all->objects[i];
             bytes += all->objects[kept++]->entry.key_size;

@@ -61,7 +61,7 @@ static bool may_join(const struct master_object *object, const struct master_seg
 {
     if (object == NULL)
         return true;
-    if (object->put != NULL || object->size != offer.size)
+    if (object->put != NULL || object->size != offer.size || object->upserted)
         return false;
     const struct master_extent *disk = master_object_disk(object);
     if (master_segment_is_disk(segment))
@@ -84,12 +84,12 @@ static void join(struct master_core *core, struct master_object *object,
     extent->fact_state = FACT_PLACED_SENT; /* for all this core knows */
     extent->epoch = extent->segment->epoch;
     extent->checksum = checksum;
-    master_extent_attach(extent, object);
+    master_extent_attach(core, extent, object);
     master_extent_use(extent);
 }
 
 static bool accept_one(struct master_core *core, struct master_segment *segment,
-                       const struct master_key *at, struct wire_offer offer)
+                       const struct master_key *at, struct wire_offer offer, bool pinned)
 {
     struct wire_view key = at->bytes;
     uint64_t room = offer_room(segment, offer);
@@ -121,12 +121,15 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
         }
         core->committed++;
     }
+    if (pinned && !master_segment_is_disk(segment))
+        master_pin_hard(core, object);
     join(core, object, extent, offer.checksum);
     master_emit_committed(core, object);
     return true;
 }
 
 struct offering {
+    uint32_t pinned_at; /* in the list of hard-pinned ones */
     const struct wire_mirror_offer *msg;
     struct master_segment *segment;
     bool closed; /* a repeated message after the last: only said again what is there */
@@ -140,7 +143,9 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
     struct offering *offering = self;
     struct master_segment *segment = offering->segment;
     struct wire_offer offer = wire_offer_at(offering->msg->recs, key->index);
-    bool taken;
+    bool taken, pinned = offering->pinned_at < wire_u32s_count(offering->msg->pinned) &&
+                         wire_u32s_at(offering->msg->pinned, offering->pinned_at) == key->index;
+    offering->pinned_at += pinned;
     /* Those of a disk come in order: this one was accepted before, or must not be. */
     bool again = master_segment_is_disk(segment) && offer.offset < segment->offered_to;
     if (offering->closed || again) {
@@ -149,7 +154,7 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
                 confirm(segment, base_extents_owner(segment->alloc, handle), key->bytes, offer);
     } else {
         segment->offered_to = offer.offset + 1;
-        taken = accept_one(core, segment, key, offer);
+        taken = accept_one(core, segment, key, offer, pinned);
     }
     if (!offering->closed) {
         core->stats.revived += taken;

@@ -36,11 +36,9 @@ static void object_free(struct master_core *core, struct master_object *object)
         free(object);
 }
 
-struct master_object *master_object_create(struct master_core *core, struct wire_view key,
-                                           uint64_t hash, uint64_t size)
+struct master_object *master_object_make(struct master_core *core, struct wire_view key,
+                                         uint64_t hash, uint64_t size)
 {
-    if (master_index_count(core->index) >= core->config.max_objects)
-        return NULL;
     struct master_object *object = object_alloc(core, (uint32_t)key.size);
     if (object == NULL)
         return NULL;
@@ -52,11 +50,33 @@ struct master_object *master_object_create(struct master_core *core, struct wire
     };
     object->size = size;
     object->era = core->era;
-    if (master_index_insert(core->index, &object->entry) != YOLK_OK) {
+    object->detached = 1;
+    if (master_extra_begin(core, object) != YOLK_OK) {
         object_free(core, object);
         return NULL;
     }
     return object;
+}
+
+enum yolk_status master_object_insert(struct master_core *core, struct master_object *object)
+{
+    enum yolk_status status = master_index_insert(core->index, &object->entry);
+    if (status == YOLK_OK)
+        object->detached = 0;
+    return status;
+}
+
+struct master_object *master_object_create(struct master_core *core, struct wire_view key,
+                                           uint64_t hash, uint64_t size)
+{
+    if (master_index_count(core->index) >= core->config.max_objects)
+        return NULL;
+    struct master_object *object = master_object_make(core, key, hash, size);
+    if (object == NULL || master_object_insert(core, object) == YOLK_OK)
+        return object;
+    master_extra_end(core, object);
+    object_free(core, object);
+    return NULL;
 }
 
 static void emit_removed(struct master_core *core, const struct master_object *object)
@@ -114,14 +134,16 @@ void master_object_drop(struct master_core *core, struct master_object *object, 
         core->committed--;
         emit_removed(core, object);
     } else {
-        core->processing--;
+        core->processing -= !object->detached;
         object->put->object = NULL;
     }
-    master_index_remove(core->index, &object->entry);
+    if (!object->detached)
+        master_index_remove(core->index, &object->entry);
     while (object->extents != NULL)
         give_up(core, object->extents);
     if (core->config.policy->removed != NULL)
         core->config.policy->removed(core->policy_state, object);
+    master_extra_end(core, object);
     object_free(core, object);
 }
 
@@ -255,8 +277,10 @@ void master_extent_set_state(struct master_extent *extent, enum master_extent_st
     extent->state = (uint8_t)state;
 }
 
-void master_extent_attach(struct master_extent *extent, struct master_object *object)
+void master_extent_attach(struct master_core *core, struct master_extent *extent,
+                          struct master_object *object)
 {
+    master_extra_count(core, extent, object, 1);
     struct master_extent **last = &object->extents;
     while (*last != NULL)
         last = &(*last)->next;
@@ -297,6 +321,12 @@ void master_extent_use(struct master_extent *extent)
     leave_list(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
+    if (extent->object->pin != PIN_NONE) {
+        bool hard = extent->object->pin == PIN_HARD;
+        base_list_push_back(hard ? &extent->segment->hard : &extent->segment->soft, &extent->order);
+        extent->list = hard ? IN_HARD : IN_SOFT;
+        return;
+    }
     const struct master_policy *policy = extent->segment->policy;
     (extent->inserted ? policy->touched : policy->inserted)(extent->segment->order, extent);
     extent->inserted = true;
@@ -318,6 +348,10 @@ void master_extent_named(struct master_extent *extent, enum master_extent_list l
     leave_list(extent);
     if (extent->state != EXTENT_LIVE || extent->refs > 0)
         return;
+    if (extent->object->pin != PIN_NONE) {
+        master_extent_use(extent);
+        return;
+    }
     if (list == IN_CLEAN)
         count_clean(extent, 1);
     else
@@ -385,6 +419,7 @@ static void give_up(struct master_core *core, struct master_extent *extent)
             at = &(*at)->next;
         *at = extent->next;
         object->extent_count--;
+        master_extra_count(core, extent, object, -1);
         extent->next = NULL;
         extent->object = NULL;
         if (master_segment_is_disk(extent->segment))

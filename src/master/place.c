@@ -3,7 +3,12 @@
  * the freest. One in doubt gets nothing while there is another. */
 #include "master/state.h"
 
+#include <string.h>
+
 struct choice {
+    struct master_core *core;
+    struct master_wish *wish;
+    uint64_t size;
     struct master_extent *const *taken; /* other replicas: each goes to a segment of its own */
     uint32_t count;
     bool doubtful_too; /* there is no other */
@@ -27,7 +32,11 @@ static bool usable(const struct master_segment *segment, const struct choice *ch
     for (uint32_t i = 0; i < choice->count; i++)
         if (choice->taken[i]->segment == segment)
             return false;
-    return true;
+    if (!choice->wish->hard)
+        return true;
+    bool fits = master_pin_fits(choice->core, segment, choice->size);
+    *(fits ? &choice->wish->open : &choice->wish->limited) = true;
+    return fits;
 }
 
 static uint64_t usable_bytes(const struct master_core *core, const struct choice *choice)
@@ -84,10 +93,45 @@ static struct master_extent *take(struct master_segment *segment, uint64_t size)
     return extent;
 }
 
-struct master_extent *master_place(struct master_core *core, uint64_t size,
-                                   struct master_extent *const *taken, uint32_t count)
+static bool is_named(const struct master_segment *segment, struct wire_view name)
 {
-    struct choice choice = {taken, count, false};
+    return segment->name != NULL && strlen(segment->name) == name.size &&
+           memcmp(segment->name, name.data, name.size) == 0;
+}
+
+/* Free space in the segments that the put named, in its order; nothing is given up for it. */
+static struct master_extent *take_preferred(struct master_core *core, const struct choice *choice)
+{
+    const struct master_wish *wish = choice->wish;
+    struct master_segment *same =
+        wish->segment == 0 ? NULL : master_segment_find(core, wish->segment);
+    struct master_extent *extent =
+        same != NULL && usable(same, choice) ? take(same, choice->size) : NULL;
+    struct wire_keys names;
+    struct wire_view name;
+    if (extent != NULL || wish->preferred.size == 0 ||
+        wire_keys_open(wish->preferred, MAX_PREFERRED, &names) != YOLK_OK)
+        return extent;
+    while (extent == NULL && wire_keys_next(&names, &name)) {
+        BASE_LIST_FOREACH(node, &core->segments)
+        {
+            struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+            if (extent == NULL && is_named(segment, name) && usable(segment, choice))
+                extent = take(segment, choice->size);
+        }
+    }
+    core->stats.put_not_preferred += extent == NULL;
+    return extent;
+}
+
+struct master_extent *master_place(struct master_core *core, uint64_t size,
+                                   struct master_extent *const *taken, uint32_t count,
+                                   struct master_wish *wish)
+{
+    struct choice choice = {core, wish, size, taken, count, false};
+    struct master_extent *preferred = take_preferred(core, &choice);
+    if (preferred != NULL)
+        return preferred;
     struct master_segment *first = pick(core, &choice);
     if (first == NULL)
         return NULL;

@@ -92,6 +92,7 @@ void master_put_free(struct master_core *core, struct master_put *put)
     (void)core;
     put_unlink(put);
     base_list_remove(&put->time_link);
+    free(put->replaced);
     free(put);
 }
 
@@ -201,77 +202,174 @@ static bool may_pend(const struct master_core *core, const struct master_session
 }
 
 /* Space on `want` segments, or on as many as there are; none leaves the put without extents. */
-static void take_space(struct master_core *core, struct master_put *put, uint32_t want)
+static void take_space(struct master_core *core, struct master_put *put, uint32_t want,
+                       struct master_wish *wish)
 {
     while (put->extent_count < want && may_pend(core, put->op->session, put->size)) {
+        wish->over_quota = !master_tenant_room(core, put->object, put->size, wish->credit);
+        if (wish->over_quota)
+            return;
         struct master_extent *extent =
-            master_place(core, put->size, put->extents, put->extent_count);
+            master_place(core, put->size, put->extents, put->extent_count, wish);
         if (extent == NULL)
             return;
         extent->put = put;
-        master_extent_attach(extent, put->object);
+        master_extent_attach(core, extent, put->object);
         put->extents[put->extent_count++] = extent;
         put->op->session->pending_bytes += master_extent_size(extent);
     }
 }
 
-static enum yolk_status start_one(struct master_core *core, struct master_op *op,
-                                  const struct master_key *at, uint64_t size, uint32_t want,
+/* One PUT_START, and what it asks for. */
+struct starting {
+    const struct wire_put_start *msg;
+    struct master_op *op;
+    struct wire_keys groups;
+    struct wire_view group; /* of the key at hand */
+    uint32_t want;          /* replicas */
+    bool upsert;
+    uint64_t first_segment; /* where the first key went, when all are to go there */
+};
+
+/* Bytes in memory that come free when an upsert is done. */
+static uint64_t memory_bytes(const struct master_object *object)
+{
+    uint64_t bytes = 0;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    bytes += master_segment_is_disk(extent->segment) ? 0 : master_extent_size(extent);
+    return bytes;
+}
+
+/* The record of the value that is to be written; NULL with *status. */
+static struct master_object *make_object(struct master_core *core, const struct master_key *key,
+                                         uint64_t size, bool upsert, enum yolk_status *status)
+{
+    struct master_object *object = NULL;
+    bool full = master_index_count(core->index) >= core->config.max_objects;
+    *status = YOLK_ERR_LIMIT;
+    if (!upsert) {
+        object = master_object_create(core, key->bytes, key->hash, size);
+        if (object == NULL && master_evict_keys(core))
+            object = master_object_create(core, key->bytes, key->hash, size);
+    } else if (!full || master_object_find(core, key->bytes, key->hash) != NULL ||
+               master_evict_keys(core)) {
+        object = master_object_make(core, key->bytes, key->hash, size);
+    }
+    core->processing += object != NULL && !upsert;
+    return object;
+}
+
+static struct master_put *make_put(struct master_op *op, const struct master_key *key,
+                                   uint64_t size, bool upsert)
+{
+    struct master_put *put = base_calloc(1, sizeof *put + key->bytes.size);
+    if (put == NULL)
+        return NULL;
+    put->replaced = upsert ? base_calloc(1, sizeof *put->replaced) : NULL;
+    if (upsert && put->replaced == NULL) {
+        free(put);
+        return NULL;
+    }
+    memcpy(put->key, key->bytes.data, key->bytes.size);
+    put->key_size = (uint32_t)key->bytes.size;
+    put->hash = key->hash;
+    put->size = size;
+    put->op = op;
+    put->state = PUT_OPEN;
+    base_list_init(&put->time_link);
+    base_list_init(&put->op_link);
+    return put;
+}
+
+/* Why the put got no place at all. */
+static enum yolk_status no_place(struct master_core *core, const struct master_wish *wish,
+                                 uint64_t size)
+{
+    if (wish->over_quota) {
+        core->stats.put_quota++;
+        return YOLK_ERR_QUOTA;
+    }
+    if (wish->limited && !wish->open) {
+        core->stats.put_pin_limit++;
+        return YOLK_ERR_PIN_LIMIT;
+    }
+    return master_may_fit(core, size) ? YOLK_ERR_NO_SPACE : YOLK_ERR_TOO_LARGE;
+}
+
+/* Space for the put, and what else it asked for. */
+static enum yolk_status equip(struct master_core *core, struct starting *starting,
+                              struct master_put *put, const struct master_object *old)
+{
+    struct master_wish wish = {.preferred = starting->msg->preferred,
+                               .segment = starting->first_segment,
+                               .credit = old == NULL ? 0 : memory_bytes(old)};
+    enum yolk_status status = master_pin_ask(core, put->object, starting->msg, starting->group);
+    if (status != YOLK_OK)
+        return status;
+    if (old != NULL && old->pin == PIN_HARD)
+        master_pin_hard(core, put->object);
+    wish.hard = put->object->pin == PIN_HARD;
+    if (put->size == 0)
+        return YOLK_OK;
+    take_space(core, put, starting->want, &wish);
+    if (put->extent_count == 0)
+        return no_place(core, &wish, put->size);
+    core->stats.put_short += put->extent_count < starting->want;
+    if ((starting->msg->flags & WIRE_PUT_SAME_SEGMENT) && starting->first_segment == 0)
+        starting->first_segment = put->extents[0]->segment->id;
+    return YOLK_OK;
+}
+
+static enum yolk_status start_one(struct master_core *core, struct starting *starting,
+                                  const struct master_key *key, uint64_t size,
                                   struct master_put **out)
 {
-    struct wire_view key = at->bytes;
-    if (key.size == 0 || key.size > MAX_KEY_SIZE)
+    enum yolk_status status;
+    if (key->bytes.size == 0 || key->bytes.size > MAX_KEY_SIZE)
         return YOLK_ERR_INVALID;
     if (size > MAX_OBJECT_SIZE)
         return YOLK_ERR_TOO_LARGE;
-    struct master_object *old = master_object_find(core, key, at->hash);
-    if (old != NULL && (old->put != NULL || master_object_readable(old)))
+    struct master_object *old = master_object_find(core, key->bytes, key->hash);
+    if (!starting->upsert && old != NULL && (old->put != NULL || master_object_readable(old)))
         return YOLK_ERR_EXISTS;
-    struct master_put *put = base_calloc(1, sizeof *put + key.size);
+    struct master_put *put = make_put(starting->op, key, size, starting->upsert);
     if (put == NULL)
         return YOLK_ERR_NO_MEMORY;
-    if (old != NULL) /* only of a lost segment, or one whose owner cannot be asked: overtaken now */
+    if (old != NULL && !starting->upsert) {
+        /* only of a lost segment, or one whose owner cannot be asked: overtaken now */
         master_object_drop(core, old, GHOST_NONE);
-    struct master_object *object = master_object_create(core, key, at->hash, size);
-    if (object == NULL && master_evict_keys(core))
-        object = master_object_create(core, key, at->hash, size);
-    if (object == NULL) {
-        free(put);
-        return YOLK_ERR_LIMIT;
+        old = NULL;
     }
-    core->processing++;
-    object->put = put;
-    memcpy(put->key, key.data, key.size);
-    put->key_size = (uint32_t)key.size;
-    put->hash = at->hash;
-    put->size = size;
-    put->op = op;
-    put->object = object;
-    put->state = PUT_OPEN;
+    put->object = make_object(core, key, size, starting->upsert, &status);
+    if (put->object == NULL) {
+        free(put->replaced);
+        free(put);
+        return status;
+    }
+    put->object->put = put;
     put->deadline = core->now + master_ms(core->config.put_timeout_ms);
-    base_list_init(&put->time_link);
-    put_link(op, put);
-    if (size > 0)
-        take_space(core, put, want);
-    if (size > 0 && put->extent_count == 0) {
+    put_link(starting->op, put);
+    /* Making an object may have evicted the old one. */
+    status = equip(core, starting, put,
+                   old == NULL ? NULL : master_object_find(core, key->bytes, key->hash));
+    if (status != YOLK_OK) {
         master_put_cancel(core, put);
         master_put_free(core, put);
-        return master_may_fit(core, size) ? YOLK_ERR_NO_SPACE : YOLK_ERR_TOO_LARGE;
+        return status;
     }
     base_list_push_back(&core->open_puts, &put->time_link);
-    core->stats.put_short += size > 0 && put->extent_count < want;
     *out = put;
     return YOLK_OK;
 }
 
-static struct wire_result place_one(struct master_core *core, struct master_op *op,
-                                    const struct master_key *key, uint64_t size, uint32_t want)
+static struct wire_result place_one(struct master_core *core, struct starting *starting,
+                                    const struct master_key *key, uint64_t size)
 {
-    struct master_put *put = put_find(op, key);
+    struct master_put *put = put_find(starting->op, key);
     if (put == NULL) {
         struct wire_result result = {.first = wire_replica_count(wire_view_buf(&core->list[1])),
                                      .size = size};
-        result.status = start_one(core, op, key, size, want, &put);
+        result.status = start_one(core, starting, key, size, &put);
         core->stats.put_exists += result.status == YOLK_ERR_EXISTS;
         core->stats.put_no_space += result.status == YOLK_ERR_NO_SPACE;
         if (result.status != YOLK_OK)
@@ -285,18 +383,41 @@ static struct wire_result place_one(struct master_core *core, struct master_op *
     return answer_again(core, put);
 }
 
-struct starting {
-    const struct wire_put_start *msg;
-    struct master_op *op;
-    uint32_t want; /* replicas */
-};
-
 static enum yolk_status put_one(struct master_core *core, void *self, const struct master_key *key)
 {
-    const struct starting *starting = self;
+    struct starting *starting = self;
     uint64_t size = wire_u64s_at(starting->msg->sizes, key->index);
-    struct wire_result result = place_one(core, starting->op, key, size, starting->want);
+    if (starting->msg->groups.size > 0 && !wire_keys_next(&starting->groups, &starting->group))
+        return YOLK_ERR_INVALID;
+    struct wire_result result = place_one(core, starting, key, size);
     return wire_result_append(&core->list[0], &result);
+}
+
+/* NULL, or what is wrong with a request whose keys are in order. */
+static const char *check_start(struct master_core *core, const struct wire_put_start *msg,
+                               uint32_t count, struct starting *starting)
+{
+    struct wire_keys names;
+    struct wire_view one;
+    if (msg->request.op == 0 || wire_u64s_count(msg->sizes) != count)
+        return "bad sizes or operation";
+    if (msg->soft_pin > SOFT_PIN_CLEAR)
+        return "a soft pin is 0, 1 or 2";
+    if (msg->soft_pin_ttl_ms != UINT64_MAX &&
+        msg->soft_pin_ttl_ms > core->config.soft_pin_ttl_max_ms)
+        return "a soft pin for longer than the master's setting soft-pin-ttl-max";
+    if (msg->preferred.size > 0 && wire_keys_open(msg->preferred, MAX_PREFERRED, &names) != YOLK_OK)
+        return "a bad list of preferred segments";
+    if (msg->groups.size == 0)
+        return NULL;
+    if (wire_keys_open(msg->groups, core->config.max_keys, &names) != YOLK_OK ||
+        names.count != count)
+        return "not one group a key";
+    starting->groups = names;
+    while (wire_keys_next(&names, &one))
+        if (one.size > MAX_GROUP_SIZE)
+            return "a group's id of more than 255 bytes";
+    return NULL;
 }
 
 void master_put_start(struct master_core *core, const struct wire_put_start *msg)
@@ -306,8 +427,14 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
         master_keys_enter(core, &msg->request, msg->keys, WIRE_PUT_START, &keys);
     if (session == NULL)
         return;
-    if (msg->request.op == 0 || wire_u64s_count(msg->sizes) != keys.count) {
-        master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_INVALID, "bad sizes or operation");
+    struct starting starting = {.msg = msg,
+                                .want = msg->replica_num == 0 ? 1 : msg->replica_num,
+                                .upsert = (msg->flags & WIRE_PUT_UPSERT) != 0};
+    const char *wrong = check_start(core, msg, keys.count, &starting);
+    if (wrong != NULL) {
+        struct wire_put_start_reply refusal = {.status = YOLK_ERR_INVALID,
+                                               .text = wire_view_text(wrong)};
+        master_reply(core, WIRE_PUT_START_REPLY, &refusal);
         return;
     }
     struct master_op *op = master_op_get(core, session, msg->request.op);
@@ -315,7 +442,7 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
         master_reply_status(core, WIRE_PUT_START_REPLY, YOLK_ERR_LIMIT, "too many operations");
         return;
     }
-    struct starting starting = {msg, op, msg->replica_num == 0 ? 1 : msg->replica_num};
+    starting.op = op;
     if (starting.want > MASTER_MAX_REPLICAS)
         starting.want = MASTER_MAX_REPLICAS;
     for (int i = 0; i < 3; i++)
@@ -332,6 +459,52 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
     master_keys_looked_up(core, &msg->request, msg->keys, WIRE_PUT_START);
 }
 
+/* The put's value takes the place of the one its key has. */
+static enum yolk_status take_over(struct master_core *core, struct master_put *put)
+{
+    struct master_object *object = put->object;
+    struct master_object *old = master_object_find(
+        core, wire_view_of(object->key, object->entry.key_size), object->entry.hash);
+    if (old != NULL && old->put != NULL) {
+        master_put_expire(core, old->put); /* it was begun before, so this one is the later */
+        old = NULL;
+    }
+    if (master_object_insert(core, object) != YOLK_OK)
+        return YOLK_ERR_NO_MEMORY;
+    core->processing++;
+    object->upserted = 1;
+    master_pin_commit(core, object, old);
+    if (old == NULL)
+        return YOLK_OK;
+    core->stats.upserts++;
+    MASTER_EXTENTS_FOREACH(extent, old)
+    {
+        put->replaced->at[put->replaced->count].segment = extent->segment->id;
+        put->replaced->at[put->replaced->count++].offset = master_extent_offset(extent);
+    }
+    master_object_drop(core, old, GHOST_NONE);
+    return YOLK_OK;
+}
+
+/* An owner has not confirmed yet that the replaced value is gone there: if it offered that to a
+ * later master, the old value could be read again. */
+static bool is_untold(const struct master_core *core, const struct master_put *put)
+{
+    for (uint32_t i = 0; put->replaced != NULL && i < put->replaced->count; i++) {
+        const struct master_segment *segment =
+            master_segment_find(core, put->replaced->at[i].segment);
+        if (segment == NULL || segment->owner == NULL)
+            continue; /* what it offers when it comes back is compared with what is there */
+        uint32_t handle = base_extents_find(segment->alloc, put->replaced->at[i].offset);
+        const struct master_extent *extent =
+            handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
+        if (extent != NULL && extent->state == EXTENT_DEAD &&
+            (extent->fact_state != FACT_NONE || extent->task_refs > 0))
+            return true;
+    }
+    return false;
+}
+
 static enum yolk_status commit(struct master_core *core, struct master_put *put)
 {
     struct master_object *object = put->object;
@@ -346,6 +519,17 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
         master_object_drop(core, object, GHOST_EXPIRED);
         writer_done(core, put);
         return YOLK_ERR_STALE;
+    }
+    enum yolk_status status = YOLK_OK;
+    if (object->detached)
+        status = take_over(core, put);
+    else
+        master_pin_commit(core, object, NULL);
+    if (status != YOLK_OK) {
+        put->state = PUT_EXPIRED;
+        master_object_drop(core, object, GHOST_NONE);
+        writer_done(core, put);
+        return status;
     }
     put->state = PUT_COMMITTED;
     put->object = NULL;
@@ -371,7 +555,7 @@ static enum yolk_status end_one(struct master_core *core, void *self, const stru
     if (put == NULL || put->state == PUT_REVOKED)
         return YOLK_ERR_NOT_FOUND;
     if (put->state == PUT_COMMITTED)
-        return YOLK_OK;
+        return is_untold(core, put) ? YOLK_ERR_AGAIN : YOLK_OK;
     base_list_remove(&put->time_link);
     if (put->state == PUT_OPEN)
         return commit(core, put);

@@ -55,6 +55,8 @@ struct master_segment *master_segment_create(struct master_core *core, uint64_t 
     master_tier_init(&segment->tier);
     base_list_init(&segment->dirty_link);
     base_list_init(&segment->probed);
+    base_list_init(&segment->soft);
+    base_list_init(&segment->hard);
     base_list_init(&segment->queue);
     base_list_init(&segment->freed);
     base_list_init(&segment->batches);

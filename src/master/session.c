@@ -133,7 +133,8 @@ void master_session_bury(struct master_core *core, uint64_t id)
 }
 
 static struct master_session *session_create(struct master_core *core, uint64_t id,
-                                             const struct wire_session_open *msg)
+                                             const struct wire_session_open *msg,
+                                             struct master_tenant *tenant)
 {
     struct master_session *session = base_calloc(1, sizeof *session);
     if (session == NULL)
@@ -142,6 +143,7 @@ static struct master_session *session_create(struct master_core *core, uint64_t 
     memcpy(session->client_id, msg->client_id, WIRE_ID_SIZE);
     session->generation = msg->generation;
     session->floor = msg->request.floor;
+    session->tenant = tenant;
     base_list_init(&session->ops);
     base_list_push_back(&core->sessions, &session->link);
     *slot_of(core, id) = session;
@@ -320,6 +322,12 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
         master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_LIMIT, "too many held extents");
         return;
     }
+    const char *why;
+    struct master_tenant *tenant = master_tenant_admit(core, msg->tenant, &why);
+    if (tenant == NULL) {
+        master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_NO_TENANT, why);
+        return;
+    }
     struct master_session *session = same_client(core, msg);
     if (session != NULL) {
         /* A client counts its openings: the same number is the same message again. */
@@ -346,7 +354,7 @@ void master_session_open(struct master_core *core, const struct wire_session_ope
         do
             id = core->id_tag << 40 | (master_random(core) >> 24);
         while ((id & 0xffffffffffull) == 0 || master_session_find(core, id) != NULL);
-    session = session_create(core, id, msg);
+    session = session_create(core, id, msg, tenant);
     if (session == NULL) {
         master_reply_status(core, WIRE_SESSION_OPEN_REPLY, YOLK_ERR_NO_MEMORY, "");
         return;

@@ -51,6 +51,7 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
     stats->objects_open = core->processing;
     stats->guards = core->guard_count;
     stats->ops = core->op_count;
+    stats->soft_pins = core->extras.soft_count;
     BASE_LIST_FOREACH(node, &core->segments)
     {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
@@ -59,6 +60,7 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
         *(lost ? sums.lost : sums.live) += segment->live_bytes;
         stats->objects_lost += lost ? segment->live_count : 0;
         stats->open_bytes += segment->open_bytes;
+        stats->hard_bytes += segment->hard_bytes;
         *sums.limbo += segment->dead_bytes;
         *sums.extents += base_extents_used_count(segment->alloc);
     }
@@ -78,6 +80,7 @@ static void count_object(void *self, struct master_index_entry *entry)
         counting->stats->objects_open++;
     else
         counting->stats->objects++;
+    counting->stats->soft_pins += object->pin == PIN_SOFT;
     counting->listed_extents += object->extent_count;
     if (object->put != NULL && (object->put->object != object || object->put->state != PUT_OPEN))
         counting->broken = "a key being written has no open put";
@@ -110,6 +113,9 @@ static void count_segment(const struct master_segment *segment, struct master_st
             *sums.limbo += size;
         else
             *(lost ? sums.lost : sums.live) += size;
+        if (extent->object != NULL && extent->object->pin == PIN_HARD &&
+            !master_segment_is_disk(segment))
+            stats->hard_bytes += size;
         stats->objects_lost += lost && extent->state == EXTENT_LIVE;
     }
 }

@@ -19,6 +19,7 @@
 #include "base/slab.h"
 #include "master/core.h"
 #include "master/index.h"
+#include "master/extra.h"
 #include "master/policy.h"
 #include "master/tier.h"
 #include "wire/msg.h"
@@ -43,13 +44,26 @@ enum master_extent_fact {
     FACT_FREED_SENT
 };
 /* CLEAN and DIRTY: the policy has named them to go next; they are on a disk too, or not. */
-enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED, IN_CLEAN, IN_DIRTY };
+/* SOFT and HARD: the object is pinned. */
+enum master_extent_list {
+    IN_NO_LIST,
+    IN_ORDER,
+    IN_PROBED,
+    IN_CLEAN,
+    IN_DIRTY,
+    IN_SOFT,
+    IN_HARD
+};
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
     uint64_t size : 48;
     uint64_t extent_count : 8;
     uint64_t memory_only : 1;      /* its disk cannot take it */
+    uint64_t detached : 1;         /* not in the index: written to replace what is there */
+    uint64_t has_extra : 1;        /* extra.h */
+    uint64_t pin : 2;              /* enum master_pin */
+    uint64_t upserted : 1;         /* here: what owners offer of before is not its value */
     uint64_t lease_until;          /* nominal lease */
     struct master_put *put;        /* NULL once committed */
     struct master_extent *extents; /* the first of a chain */
@@ -90,6 +104,14 @@ _Static_assert(sizeof(struct master_extent) <= 96, "as many as objects, and more
 
 enum master_put_state { PUT_OPEN = 1, PUT_COMMITTED, PUT_REVOKED, PUT_EXPIRED };
 
+/* Where the value lay that an upsert replaced. */
+struct master_replaced {
+    uint32_t count;
+    struct {
+        uint64_t segment, offset;
+    } at[MASTER_MAX_EXTENTS];
+};
+
 /* One key of one PUT_START. Stays until its op does, so that a repeated message gets the same
  * answer. */
 struct master_put {
@@ -99,6 +121,7 @@ struct master_put {
     struct master_op *op;
     struct master_object *object;                       /* while OPEN */
     struct master_extent *extents[MASTER_MAX_REPLICAS]; /* while the writer may write */
+    struct master_replaced *replaced; /* NULL: no upsert */
     uint64_t deadline;
     uint64_t size;
     uint64_t hash;
@@ -142,6 +165,7 @@ struct master_session {
     uint64_t floor;
     uint64_t next_fence;    /* a zombie looks again then what is to be fenced */
     uint64_t pending_bytes; /* of extents it may still write */
+    struct master_tenant *tenant;
     struct base_list ops;
     uint32_t op_count;
     struct master_held *held;
@@ -204,6 +228,8 @@ struct master_segment {
     void *order;             /* the policy's, over the replicas that may go */
     struct base_list probed; /* front: lease ends first */
     uint64_t probed_bytes;
+    struct base_list soft, hard; /* replicas of pinned objects */
+    uint64_t hard_bytes;         /* in memory, of objects with a hard pin */
     uint64_t guarded; /* extents with refs */
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
@@ -243,6 +269,8 @@ struct master_job { /* remove_all */
     uint64_t connection, request_id, session, op;
     uint64_t cursor, count;
     uint32_t last_era; /* what is put from then on stays */
+    uint8_t prefix_size; /* of its tenant's keys */
+    uint8_t prefix[MAX_TENANT_SIZE + 2];
     bool force;
 };
 
@@ -288,6 +316,9 @@ struct master_core {
     struct master_object **looked_up;   /* by one request; NULL when the policy does not care */
     uint64_t *looked_up_hashes;
     void *policy_state; /* NULL when it needs none */
+    struct master_extras extras;
+    struct wire_view prefix; /* of the running request's tenant: all of its keys begin so */
+    bool any_key;            /* but for those of an owner */
     struct base_buf out, list[3];
     struct master_stats stats; /* counters; the gauges are computed */
     uint64_t connection;       /* of the running request */
@@ -313,6 +344,11 @@ struct master_object *master_object_find(struct master_core *core, struct wire_v
                                          uint64_t hash);
 struct master_object *master_object_create(struct master_core *core, struct wire_view key,
                                            uint64_t hash, uint64_t size);
+/* The same, to be found by nobody before it is inserted. */
+struct master_object *master_object_make(struct master_core *core, struct wire_view key,
+                                         uint64_t hash, uint64_t size);
+YOLK_MUST_USE enum yolk_status master_object_insert(struct master_core *core,
+                                                    struct master_object *object);
 /* Hides it at once; its extents become DEAD. The object is gone afterwards. */
 void master_object_drop(struct master_core *core, struct master_object *object, int ghost);
 /* A reader is told of it. */
@@ -336,7 +372,8 @@ void master_extent_probed(struct master_extent *extent, uint64_t until);
 void master_extent_named(struct master_extent *extent, enum master_extent_list list, bool first);
 uint64_t master_extent_size(const struct master_extent *extent);
 uint64_t master_extent_offset(const struct master_extent *extent);
-void master_extent_attach(struct master_extent *extent, struct master_object *object);
+void master_extent_attach(struct master_core *core, struct master_extent *extent,
+                          struct master_object *object);
 void master_extent_set_state(struct master_extent *extent, enum master_extent_state state);
 /* Gives it up: out of its object and lists, DEAD. It may be free memory afterwards. */
 void master_extent_drop(struct master_core *core, struct master_extent *extent);
@@ -454,9 +491,19 @@ void master_put_free(struct master_core *core, struct master_put *put);
 void master_puts_tick(struct master_core *core);
 
 /* place.c */
+/* What a put asks of its places. */
+struct master_wish {
+    struct wire_view preferred; /* KEYS: names, the best first */
+    uint64_t segment;           /* to be tried before those; 0: none */
+    uint64_t credit;            /* bytes of its tenant that an upsert gives back */
+    bool hard;
+    bool limited, open; /* out: hard pins left no room in one; they did in another */
+    bool over_quota;    /* out */
+};
 /* An OPEN extent in some segment that none of `taken` is in; NULL when there is no room. */
 struct master_extent *master_place(struct master_core *core, uint64_t size,
-                                   struct master_extent *const *taken, uint32_t taken_count);
+                                   struct master_extent *const *taken, uint32_t taken_count,
+                                   struct master_wish *wish);
 /* False when waiting for space is in vain: no segment is so large, not even a lost one that may
  * come back. While none is mounted at all, any may come. */
 bool master_may_fit(const struct master_core *core, uint64_t size);

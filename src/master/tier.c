@@ -277,8 +277,12 @@ static bool wants_more(const struct master_core *core, const struct master_segme
 static struct master_extent *next_ahead(struct master_core *core, struct master_segment *memory)
 {
     struct master_extent *extent = master_evict_next(core, memory);
-    if (extent != NULL && extent->list != IN_PROBED)
+    if (extent != NULL && extent->list != IN_PROBED && extent->list != IN_SOFT)
         return extent;
+    if (extent != NULL && extent->list == IN_SOFT && memory->tier.leaves_at != 0) {
+        master_unpin(core, extent->object); /* else it would be asked for again and again */
+        return extent;
+    }
     struct base_list *node = base_list_first(&memory->probed);
     return memory->tier.leaves_at == 0 || node == NULL
                ? NULL

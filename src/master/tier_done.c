@@ -48,7 +48,7 @@ static void settle_offload(struct master_core *core, struct master_extent *exten
         master_extent_drop(core, old);
     master_extent_set_state(extent, EXTENT_LIVE);
     extent->checksum = checksum;
-    master_extent_attach(extent, object);
+    master_extent_attach(core, extent, object);
     master_extent_use(extent);
     master_emit_committed(core, object);
 }
@@ -157,7 +157,7 @@ static bool settle_promote(struct master_core *core, struct master_task *task)
     if (other->segment == extent->segment)
         return false;
     master_extent_set_state(extent, EXTENT_LIVE);
-    master_extent_attach(extent, object);
+    master_extent_attach(core, extent, object);
     master_fact_placed(extent);
     extent->task_refs--;
     master_extent_unref(core, extent);
