@@ -208,6 +208,25 @@ def _flag(name, value):
     return bool(value)
 
 
+# Variables that this module reads, and those that the programs around it do (connectors, launchers, Yolk's own programs).
+_OWN_VARIABLES = {"MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"}
+_OTHERS_VARIABLES = {"MOONCAKE_CHECK_SERVER", "MOONCAKE_CLIENT", "MOONCAKE_CONFIG_PATH", "MOONCAKE_DEVICE",
+                     "MOONCAKE_ENABLE_SSD_OFFLOAD", "MOONCAKE_GLOBAL_SEGMENT_SIZE", "MOONCAKE_LOCAL_HOSTNAME", "MOONCAKE_MASTER",
+                     "MOONCAKE_MASTER_METRICS_PORT", "MOONCAKE_PREFERRED_SEGMENT", "MOONCAKE_PROTOCOL",
+                     "MOONCAKE_STANDALONE_STORAGE", "MOONCAKE_STORAGE_ROOT_DIR", "MOONCAKE_TENANT_ID",
+                     "MOONCAKE_TE_META_DATA_SERVER", "MC_YLT_LOG_LEVEL", "MC_RPC_TIMEOUT_MS"}
+_warned_of = set()
+
+
+def _warn_of_variables():
+    """Once of each: a setting that changes nothing should not go by unseen."""
+    unknown = sorted(name for name in os.environ if name.startswith(("MOONCAKE_", "MC_"))
+                     and name not in _OWN_VARIABLES | _OTHERS_VARIABLES | _warned_of)
+    _warned_of.update(unknown)
+    if unknown:
+        _log.warning("these environment variables mean nothing here and are ignored: %s", ", ".join(unknown))
+
+
 def _text(name, value):
     if value is None:
         return ""
@@ -323,6 +342,7 @@ class MooncakeDistributedStore(_store.Store):
 
     def _join(self, times, local_hostname, segment_size, buffer_size, protocol, master, engine, ssd, ssd_path, tenant,
               http_server):
+        _warn_of_variables()
         try:
             host, port = _host_and_port(_text("local_hostname", local_hostname))
             master = _text("master_server_addr", master)
