@@ -42,6 +42,10 @@ static void connection_release_served(struct tcp_provider *p, struct tcp_connect
 {
     if (c->served == NULL)
         return;
+    const struct yolk_access *access = &c->served->access;
+    for (uint32_t i = 0; i < c->begun_count; i++)
+        access->end(access->self, &c->begun[i]);
+    c->begun_count = 0;
     mutex_lock(&p->mutex);
     c->served->users--;
     c->served = NULL;
@@ -190,7 +194,7 @@ static void reply_begin(struct tcp_provider *p, struct tcp_connection *c, int st
 }
 
 /* Of memory that is counted as in use already. */
-static int access_check(const struct tcp_connection *c, const struct tcp_frame *f)
+static int access_check(struct tcp_connection *c, const struct tcp_frame *f)
 {
     const struct tcp_served *served = c->served;
     struct yolk_access_request request = {
@@ -201,10 +205,17 @@ static int access_check(const struct tcp_connection *c, const struct tcp_frame *
         .ticket = f->kind == TCP_WRITE ? &f->ticket : NULL,
         .opcode = f->kind == TCP_WRITE ? YOLK_WRITE : YOLK_READ,
     };
-    int status = served->access.check(served->access.self, &request);
     /* The callback is the policy; this is the memory. */
-    if (status == YOLK_OK && (f->offset > served->size || f->length > served->size - f->offset))
-        status = YOLK_ERR_INVALID;
+    bool inside = f->offset <= served->size && f->length <= served->size - f->offset;
+    if (served->access.begin == NULL) {
+        int status = served->access.check(served->access.self, &request);
+        return status == YOLK_OK && !inside ? YOLK_ERR_INVALID : status;
+    }
+    int status = inside ? served->access.begin(served->access.self, &request) : YOLK_ERR_INVALID;
+    if (status == YOLK_OK) {
+        request.ticket = NULL; /* goes with the frame */
+        c->begun[c->begun_count++] = request;
+    }
     return status;
 }
 
@@ -309,13 +320,13 @@ static void frame_begin(struct tcp_provider *p, struct tcp_connection *c)
         if (c->status == YOLK_OK && c->served->file != NULL)
             disk_begin(p, c);
         else if (c->status == YOLK_OK)
-            reply_begin(p, c, YOLK_OK, c->served->memory + c->frame.offset, c->frame.length);
+            reply_begin(p, c, YOLK_OK, tcp_served_at(c->served, c->frame.offset), c->frame.length);
         else
             reply_begin(p, c, c->status, NULL, 0);
         return;
     case TCP_WRITE:
         c->status = access_begin(p, c);
-        c->payload = c->status == YOLK_OK ? c->served->memory + c->frame.offset : NULL;
+        c->payload = c->status == YOLK_OK ? tcp_served_at(c->served, c->frame.offset) : NULL;
         c->payload_left = c->frame.length;
         c->step = TCP_STEP_PAYLOAD;
         return;
@@ -389,8 +400,8 @@ static void gather_replies(struct tcp_connection *c)
             return; /* its own turn comes */
         int status = access_check(c, &frame);
         uint64_t size = status == YOLK_OK ? frame.length : 0;
-        reply_add(c, frame.request_id, status, c->served->memory + (size > 0 ? frame.offset : 0),
-                  size);
+        reply_add(c, frame.request_id, status,
+                  tcp_served_at(c->served, size > 0 ? frame.offset : 0), size);
         c->in_used += used;
         bytes += size;
     }

@@ -28,6 +28,12 @@ struct tcp_served {
     uint32_t users; /* connections whose `served` this is */
 };
 
+/* Of addresses the memory begins at NULL, to which C allows no addition. */
+static inline uint8_t *tcp_served_at(const struct tcp_served *served, uint64_t offset)
+{
+    return (uint8_t *)((uintptr_t)served->memory + offset);
+}
+
 enum tcp_step {
     TCP_STEP_HELLO,
     TCP_STEP_FRAME,
@@ -57,6 +63,9 @@ struct tcp_connection {
     struct base_buf hello_out;
     /* the frame in work */
     struct tcp_served *served;
+    /* Accesses of served that its owner allowed and is yet to be told the end of. */
+    struct yolk_access_request begun[TCP_REPLIES_MAX];
+    uint32_t begun_count;
     bool writing;
     struct tcp_frame frame;
     int32_t status;
