@@ -191,6 +191,18 @@ static bool find_letter(char letter, unsigned commands, struct match *match)
     return false;
 }
 
+int base_config_set(struct base_config *config, enum base_setting setting, const char *name,
+                    const char *text, uint64_t scale, enum base_config_origin origin)
+{
+    return take(config, base_setting_info(setting), name, text, scale, origin);
+}
+
+const struct base_setting_info *base_config_find(const char *flag, unsigned commands)
+{
+    struct match match;
+    return find_name(flag, strlen(flag), commands, &match) ? match.info : NULL;
+}
+
 int base_config_file_pair(struct base_config *config, const char *key, const char *value,
                           const char *where)
 {

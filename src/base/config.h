@@ -61,6 +61,7 @@ enum base_setting {
     SET_LISTEN_PORT,       /* --port */
     SET_METRICS_LISTEN,    /* --metrics-listen HOST:PORT, "" = off */
     SET_METRICS_PORT,      /* --admin-port */
+    SET_METADATA_LISTEN,   /* --metadata-listen HOST:PORT, "" = off */
     SET_MAX_CONNECTIONS,   /* --max-connections */
     SET_HANDSHAKE_TIMEOUT, /* --handshake-timeout */
     SET_SPIN,              /* --spin MICROSECONDS */
@@ -83,6 +84,7 @@ enum base_setting {
     SET_SSD,          /* --ssd */
     SET_SSD_PATH,     /* --ssd-path DIR */
     SET_SSD_SYNC,     /* --ssd-sync */
+    SET_HTTP_LISTEN,  /* --http-listen HOST:PORT, "" = off */
     /* client */
     SET_PUT_WAIT,    /* --put-wait */
     SET_TIMEOUT,     /* --timeout */
@@ -200,6 +202,13 @@ YOLK_MUST_USE int base_config_environment(struct base_config *config, char *cons
 /* One pair of a file. `where` is for messages, for example "node.yaml:3". */
 YOLK_MUST_USE int base_config_file_pair(struct base_config *config, const char *key,
                                         const char *value, const char *where);
+/* One setting from another source of texts. `name` is for messages; a plain number is in units of
+ * `scale` (0: 1). ORIGIN_DEFAULT puts another default in place. */
+YOLK_MUST_USE int base_config_set(struct base_config *config, enum base_setting setting,
+                                  const char *name, const char *text, uint64_t scale,
+                                  enum base_config_origin origin);
+/* The setting with this flag (without dashes) that one of the commands takes; NULL: none. */
+const struct base_setting_info *base_config_find(const char *flag, unsigned commands);
 /* Rules between settings (a lease below the session's life, and so on). */
 YOLK_MUST_USE int base_config_check(const struct base_config *config);
 

@@ -75,7 +75,7 @@ static bool begin(struct client *client, const struct cli_command *command, int 
 
 static bool connect_store(struct client *client)
 {
-    enum yolk_status status = cli_store_open(&client->config, 0, &client->store);
+    enum yolk_status status = cli_store_open(client->command, &client->config, 0, &client->store);
     if (status == YOLK_OK)
         return true;
     client->code = cli_failure(client->command, status, "cannot open the store");

@@ -9,24 +9,41 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/config_file.h"
 #include "cli/ssd.h"
+#include "platform/clock.h"
+#include "platform/thread.h"
+
+/* A program of upstream's name is called by that alone. */
+static bool has_own_name(const struct cli_command *command)
+{
+    return strncmp(command->name, "mooncake_", 9) == 0;
+}
+
+static void print_name(const struct cli_command *command)
+{
+    fprintf(stderr, "%s%s: ", has_own_name(command) ? "" : "yolk ", command->name);
+}
 
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
 {
     va_list arguments;
-    fprintf(stderr, "yolk %s: ", command->name);
+    print_name(command);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "\n(yolk help %s lists what it takes)\n", command->name);
+    fprintf(stderr,
+            has_own_name(command) ? "\n(%s --help lists what it takes)\n"
+                                  : "\n(yolk help %s lists what it takes)\n",
+            command->name);
     return CLI_USAGE;
 }
 
 int cli_failure(const struct cli_command *command, enum yolk_status status, const char *format, ...)
 {
     va_list arguments;
-    fprintf(stderr, "yolk %s: ", command->name);
+    print_name(command);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
@@ -85,12 +102,17 @@ bool cli_parse(const struct cli_command *command, int argc, char **argv, struct 
         base_config_free(config);
         return false;
     }
+    cli_apply_log(config);
+    base_error_clear();
+    return true;
+}
+
+void cli_apply_log(const struct base_config *config)
+{
     enum base_log_level level;
     if (base_log_parse_level(base_config_string(config, SET_LOG_LEVEL), &level))
         base_log_set_level(level);
     base_log_set_json(base_config_bool(config, SET_LOG_JSON));
-    base_error_clear();
-    return true;
 }
 
 static const char *text_or_null(const struct base_config *config, enum base_setting setting)
@@ -111,8 +133,60 @@ void cli_waits(const struct base_config *config, uint64_t *put_wait_ms, uint64_t
         *timeout_ms = *put_wait_ms;
 }
 
-enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
-                                struct yolk_store **out)
+/* ---- a store, and somebody who says what it waits for ---- */
+
+enum { QUIET_MS = 700 };
+
+struct waiting {
+    const struct cli_command *command;
+    const char *master;
+    uint64_t timeout_ms;
+    struct mutex lock;
+    struct condition changed;
+    bool over;
+};
+
+static void tell_waiting(void *self)
+{
+    struct waiting *waiting = self;
+    uint64_t until = clock_after_ms(clock_real_now_ns(), QUIET_MS);
+    char text[32];
+    mutex_lock(&waiting->lock);
+    while (!waiting->over && condition_wait_until(&waiting->changed, &waiting->lock, until))
+        continue;
+    if (!waiting->over) {
+        print_name(waiting->command);
+        fprintf(stderr, "waiting for the master at %s, for at most %s\n", waiting->master,
+                base_format_duration_ms(waiting->timeout_ms, text, sizeof(text)));
+    }
+    mutex_unlock(&waiting->lock);
+}
+
+enum yolk_status cli_store_open_with(const struct cli_command *command,
+                                     const struct yolk_store_options *options,
+                                     struct yolk_store **out)
+{
+    struct waiting waiting = {
+        .command = command, .master = options->master, .timeout_ms = options->timeout_ms};
+    struct thread thread = {.running = false};
+    mutex_init(&waiting.lock);
+    condition_init(&waiting.changed);
+    if (strcmp(options->master, "embedded") != 0 &&
+        thread_start(&thread, "waiting", tell_waiting, &waiting) != YOLK_OK)
+        base_error_clear(); /* then nobody says so */
+    enum yolk_status status = yolk_store_open(options, out);
+    mutex_lock(&waiting.lock);
+    waiting.over = true;
+    condition_signal(&waiting.changed);
+    mutex_unlock(&waiting.lock);
+    thread_join(&thread);
+    condition_destroy(&waiting.changed);
+    mutex_destroy(&waiting.lock);
+    return status;
+}
+
+enum yolk_status cli_store_open(const struct cli_command *command, const struct base_config *config,
+                                uint64_t segment_size, struct yolk_store **out)
 {
     struct yolk_store_options options;
     char ssd_path[CLI_SSD_PATH_MAX];
@@ -135,7 +209,7 @@ enum yolk_status cli_store_open(const struct base_config *config, uint64_t segme
         options.ssd_size_bytes = base_config_u64(config, SET_SSD);
         options.ssd_sync_ms = base_config_u64(config, SET_SSD_SYNC);
     }
-    return yolk_store_open(&options, out);
+    return cli_store_open_with(command, &options, out);
 }
 
 uint64_t cli_machine_memory(void)

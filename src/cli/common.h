@@ -26,9 +26,12 @@ struct cli_command {
  */
 bool cli_parse(const struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code);
-/* "yolk NAME: ..." on standard error; returns CLI_USAGE. */
+/* "yolk NAME: ..." (under upstream's names just "NAME: ...") on standard error; returns CLI_USAGE.
+ */
 int cli_usage_error(const struct cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* log-level and log-json; cli_parse does it. */
+void cli_apply_log(const struct base_config *config);
 /* The thread's last error; without one what the status means. */
 const char *cli_reason(int status);
 /* The same as cli_usage_error with cli_reason() behind it; returns CLI_FAILED. */
@@ -38,8 +41,12 @@ int cli_failure(const struct cli_command *command, enum yolk_status status, cons
 /* put-wait and timeout. Whoever gives only one of the two means the other one to fit. */
 void cli_waits(const struct base_config *config, uint64_t *put_wait_ms, uint64_t *timeout_ms);
 /* Opens a store as the settings say. With segment_size 0: a client; else a node, with its disk. */
-enum yolk_status cli_store_open(const struct base_config *config, uint64_t segment_size,
-                                struct yolk_store **out);
+enum yolk_status cli_store_open(const struct cli_command *command, const struct base_config *config,
+                                uint64_t segment_size, struct yolk_store **out);
+/* The same with options; whoever waits for a master longer than a moment is told so. */
+enum yolk_status cli_store_open_with(const struct cli_command *command,
+                                     const struct yolk_store_options *options,
+                                     struct yolk_store **out);
 /* Bytes of memory of this machine: more could be promised, but never filled. */
 uint64_t cli_machine_memory(void);
 /* Prints bytes of a key with everything that is not printable as \xNN. */
@@ -47,6 +54,9 @@ void cli_print_key(const void *key, size_t size);
 
 int cli_master(int argc, char **argv);
 int cli_node(int argc, char **argv);
+/* The same with settings that were read already; they free the config. */
+int cli_master_run(const struct cli_command *command, struct base_config *config);
+int cli_node_run(const struct cli_command *command, struct base_config *config);
 int cli_put(int argc, char **argv);
 int cli_get(int argc, char **argv);
 int cli_exist(int argc, char **argv);

@@ -33,8 +33,13 @@ static int read_file(const char *path, struct base_buf *text)
 
 /* ---- JSON ---- */
 
-static int json_pair(struct base_config *config, const char *path, const char *key,
-                     const json_t *value)
+struct receiver {
+    config_file_pair pair;
+    void *self;
+    const char *path;
+};
+
+static int json_pair(const struct receiver *to, const char *key, const json_t *value)
 {
     char number[64];
     const char *text = number;
@@ -56,27 +61,27 @@ static int json_pair(struct base_config *config, const char *path, const char *k
         break;
     default:
         return base_fail(YOLK_ERR_CONFIG, 0,
-                         "%s: the value of \"%s\" must be a text, a number or true/false", path,
+                         "%s: the value of \"%s\" must be a text, a number or true/false", to->path,
                          key);
     }
-    return base_config_file_pair(config, key, text, path);
+    return to->pair(to->self, key, text, to->path);
 }
 
-static int load_json(struct base_config *config, const char *path, const struct base_buf *text)
+static int load_json(const struct receiver *to, const struct base_buf *text)
 {
     json_error_t error;
     json_t *root = json_loadb((const char *)text->data, text->size, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        return base_fail(YOLK_ERR_CONFIG, 0, "%s:%d: %s", path, error.line, error.text);
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s:%d: %s", to->path, error.line, error.text);
     int status = YOLK_OK;
     if (!json_is_object(root)) {
-        status = base_fail(YOLK_ERR_CONFIG, 0, "%s: the file must hold one JSON object", path);
+        status = base_fail(YOLK_ERR_CONFIG, 0, "%s: the file must hold one JSON object", to->path);
     } else {
         const char *key;
         json_t *value;
         json_object_foreach(root, key, value)
         {
-            status = json_pair(config, path, key, value);
+            status = json_pair(to, key, value);
             if (status != YOLK_OK)
                 break;
         }
@@ -88,8 +93,7 @@ static int load_json(struct base_config *config, const char *path, const struct 
 /* ---- YAML ---- */
 
 struct yaml_reader {
-    struct base_config *config;
-    const char *path;
+    const struct receiver *to;
     char *key; /* read, its value not yet */
     int depth;
     bool done;
@@ -98,7 +102,7 @@ struct yaml_reader {
 static int yaml_refuse(const struct yaml_reader *reader, const yaml_event_t *event,
                        const char *text)
 {
-    return base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", reader->path, event->start_mark.line + 1,
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", reader->to->path, event->start_mark.line + 1,
                      text);
 }
 
@@ -114,8 +118,8 @@ static int yaml_scalar(struct yaml_reader *reader, const yaml_event_t *event)
         return reader->key ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory");
     }
     char where[512];
-    snprintf(where, sizeof(where), "%s:%zu", reader->path, event->start_mark.line + 1);
-    int status = base_config_file_pair(reader->config, reader->key, text, where);
+    snprintf(where, sizeof(where), "%s:%zu", reader->to->path, event->start_mark.line + 1);
+    int status = reader->to->pair(reader->to->self, reader->key, text, where);
     free(reader->key);
     reader->key = NULL;
     return status;
@@ -144,20 +148,21 @@ static int yaml_event(struct yaml_reader *reader, const yaml_event_t *event)
     }
 }
 
-static int load_yaml(struct base_config *config, const char *path, const struct base_buf *text)
+static int load_yaml(const struct receiver *to, const struct base_buf *text)
 {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a YAML parser");
     yaml_parser_set_input_string(&parser, text->data ? text->data : (const uint8_t *)"",
                                  text->size);
-    struct yaml_reader reader = {.config = config, .path = path};
+    struct yaml_reader reader = {.to = to};
     int status = YOLK_OK;
     while (status == YOLK_OK && !reader.done) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
-            status = base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", path, parser.problem_mark.line + 1,
-                               parser.problem ? parser.problem : "not YAML");
+            status =
+                base_fail(YOLK_ERR_CONFIG, 0, "%s:%zu: %s", to->path, parser.problem_mark.line + 1,
+                          parser.problem ? parser.problem : "not YAML");
             break;
         }
         status = yaml_event(&reader, &event);
@@ -168,15 +173,25 @@ static int load_yaml(struct base_config *config, const char *path, const struct 
     return status;
 }
 
-int config_file_load(struct base_config *config, const char *path)
+int config_file_read(const char *path, config_file_pair pair, void *self)
 {
+    const struct receiver to = {pair, self, path};
     struct base_buf text;
     base_buf_init(&text, CONFIG_FILE_MAX);
     int status = read_file(path, &text);
     const char *dot = strrchr(path, '.');
     if (status == YOLK_OK)
-        status = dot && strcmp(dot, ".json") == 0 ? load_json(config, path, &text)
-                                                  : load_yaml(config, path, &text);
+        status = dot && strcmp(dot, ".json") == 0 ? load_json(&to, &text) : load_yaml(&to, &text);
     base_buf_free(&text);
     return status;
+}
+
+static int settings_pair(void *self, const char *key, const char *value, const char *where)
+{
+    return base_config_file_pair(self, key, value, where);
+}
+
+int config_file_load(struct base_config *config, const char *path)
+{
+    return config_file_read(path, settings_pair, config);
 }

@@ -6,6 +6,7 @@
 #include "cli/bench.h"
 #include "cli/common.h"
 #include "cli/replay.h"
+#include "cli/upstream.h"
 
 struct command {
     const char *name;
@@ -28,23 +29,33 @@ static const struct command COMMANDS[] = {
     {"bench", cli_bench, "measures parts of it against the bare machine"},
     {"fsck", cli_fsck, "checks an extent file of the SSD tier, and changes nothing"},
     {"doctor", cli_doctor, "what of this machine is used, and why not the rest"},
-    {"config", cli_config, "prints all settings as a Markdown table"},
+    {"config", cli_config, "prints all settings, or upstream's flags, as a Markdown table"},
     {"replay-worker", cli_replay_worker, NULL},
+    {"mooncake_master", cli_mooncake_master, NULL}, /* also as the program's name */
+    {"mooncake_client", cli_mooncake_client, NULL},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
 int cli_config(int argc, char **argv)
 {
     static const struct cli_command command = {
-        "config", "", "Prints all settings of all commands as a Markdown table.", COMMAND_CONFIG};
+        "config", "[programs]",
+        "Prints all settings of all commands as a Markdown table; with \"programs\" what "
+        "mooncake_master\nand mooncake_client take and serve.",
+        COMMAND_CONFIG};
     struct base_config config;
     struct base_buf text;
     int code;
     if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
         return code;
+    const char *what = config.positional_count > 0 ? config.positional[0] : NULL;
+    bool programs = what && strcmp(what, "programs") == 0;
+    bool wrong = config.positional_count > 1 || (what && !programs);
     base_config_free(&config);
+    if (wrong)
+        return cli_usage_error(&command, "\"%s\": programs, or nothing", what);
     base_buf_init(&text, 1 << 20);
-    int status = base_config_markdown(&text);
+    int status = programs ? upstream_markdown(&text) : base_config_markdown(&text);
     if (status == YOLK_OK)
         fwrite(text.data, 1, text.size, stdout);
     base_buf_free(&text);
@@ -91,6 +102,10 @@ static int help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    const struct command *self = argc > 0 ? find(slash ? slash + 1 : argv[0]) : NULL;
+    if (self && (self->run == cli_mooncake_master || self->run == cli_mooncake_client))
+        return self->run(argc, argv);
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `yolk master` */
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "admin/http.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/units.h"
+#include "admin/metadata.h"
+#include "cli/address.h"
 #include "cli/common.h"
 #include "master/policy.h"
 #include "platform/clock.h"
@@ -19,25 +19,23 @@
 #include "server/server.h"
 #include "wire/hello.h"
 
-static const struct cli_command command = {
-    "master", "", "Runs the master: it knows which key is where.", COMMAND_MASTER};
+/* What the program and the flags are called that name its addresses. */
+struct names {
+    const char *self, *listen, *metrics, *metadata;
+};
 
 struct setup {
-    struct base_config config;
+    const struct cli_command *command;
+    struct names names;
+    struct base_config *config;
     struct server_options server;
-    struct net_address admin;
-    bool with_admin;
+    struct net_address admin, metadata_address;
+    bool with_admin, with_metadata;
     uint64_t spin_us;
     uint8_t secret[WIRE_SECRET_MAX];
     char listen[NET_ADDRESS_TEXT_MAX];
     char metrics[NET_ADDRESS_TEXT_MAX];
 };
-
-static void join_address(const char *host, uint64_t port, char *out, size_t size)
-{
-    bool v6 = strchr(host, ':') && host[0] != '[';
-    snprintf(out, size, v6 ? "[%s]:%llu" : "%s:%llu", host, (unsigned long long)port);
-}
 
 /* "HOST:PORT" of the setting with what is given of `host` and `port_setting` put in. */
 static int merge_address(const struct base_config *config, enum base_setting setting,
@@ -59,7 +57,7 @@ static int merge_address(const struct base_config *config, enum base_setting set
                             : base_parse_u64(base_setting_info(setting)->flag,
                                              *colon ? colon + 1 : "", &port);
     if (status == YOLK_OK)
-        join_address(host ? host : old_host, port, out, size);
+        address_join(host ? host : old_host, port, out, size);
     return status;
 }
 
@@ -71,7 +69,7 @@ static int resolve(const char *flag, const char *text, struct net_address *out)
 
 static int read_addresses(struct setup *setup)
 {
-    const struct base_config *config = &setup->config;
+    const struct base_config *config = setup->config;
     const char *host = base_config_given(config, SET_LISTEN_HOST)
                            ? base_config_string(config, SET_LISTEN_HOST)
                            : NULL;
@@ -89,12 +87,16 @@ static int read_addresses(struct setup *setup)
                                sizeof(setup->metrics));
     if (status == YOLK_OK && setup->with_admin)
         status = resolve("metrics-listen", setup->metrics, &setup->admin);
+    const char *metadata = base_config_string(config, SET_METADATA_LISTEN);
+    setup->with_metadata = metadata[0] != '\0';
+    if (status == YOLK_OK && setup->with_metadata)
+        status = resolve("metadata-listen", metadata, &setup->metadata_address);
     return status;
 }
 
 static int read_setup(struct setup *setup)
 {
-    const struct base_config *config = &setup->config;
+    const struct base_config *config = setup->config;
     struct master_config *master = &setup->server.config;
     const char *secret_file = base_config_string(config, SET_SECRET_FILE);
     master_config_default(master);
@@ -123,52 +125,46 @@ static int read_setup(struct setup *setup)
     return status == YOLK_OK ? read_addresses(setup) : status;
 }
 
-/* Under which host clients reach an address we listen on. */
-static void reachable(const struct net_address *address, char *out, size_t size)
-{
-    char host[256] = "localhost";
-    const struct sockaddr *any = (const struct sockaddr *)&address->storage;
-    bool wildcard = false;
-    if (any->sa_family == AF_INET)
-        wildcard = ((const struct sockaddr_in *)any)->sin_addr.s_addr == htonl(INADDR_ANY);
-    else if (any->sa_family == AF_INET6)
-        wildcard = IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)any)->sin6_addr);
-    if (!wildcard) {
-        net_address_format(address, out, size);
-        return;
-    }
-    if (gethostname(host, sizeof(host) - 1) != 0)
-        snprintf(host, sizeof(host), "localhost");
-    join_address(host, net_address_port(address), out, size);
-}
+/* What runs, in the order in which it is taken down. */
+struct running {
+    struct loop *loop;
+    struct server *server;
+    struct admin_http *admin;
+    struct admin_metadata *metadata;
+};
 
-static bool is_loopback(const struct net_address *address)
+static void announce_pages(const struct running *running)
 {
-    const struct sockaddr *any = (const struct sockaddr *)&address->storage;
-    if (any->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)any)->sin_addr.s_addr) >> 24 == 127;
-    if (any->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)any)->sin6_addr);
-    return true; /* a Unix socket */
-}
-
-static void announce(const struct setup *setup, const struct server *server,
-                     const struct admin_http *admin)
-{
-    char text[NET_ADDRESS_TEXT_MAX + 256], bound[NET_ADDRESS_TEXT_MAX];
-    const char *secret_file = base_config_string(&setup->config, SET_SECRET_FILE);
-    reachable(server_address(server), text, sizeof(text));
-    printf("yolk master ready %s\n", text);
-    printf("client: yolk node --master %s --dram 1GiB%s%s\n", text,
-           secret_file[0] ? " --secret-file " : "", secret_file);
-    if (admin) {
-        reachable(admin_http_address(admin), text, sizeof(text));
+    char text[NET_ADDRESS_TEXT_MAX];
+    if (running->admin) {
+        address_reachable(admin_http_address(running->admin), text, sizeof(text));
         printf("health: curl http://%s/health\n", text);
     }
-    net_address_format(server_address(server), bound, sizeof(bound));
+    if (running->metadata) {
+        address_reachable(admin_metadata_address(running->metadata), text, sizeof(text));
+        printf("metadata: http://%s/metadata\n", text);
+    }
+}
+
+static void announce(const struct setup *setup, const struct running *running)
+{
+    char text[NET_ADDRESS_TEXT_MAX], bound[NET_ADDRESS_TEXT_MAX];
+    const struct net_address *address = server_address(running->server);
+    const char *secret_file = base_config_string(setup->config, SET_SECRET_FILE);
+    address_reachable(address, text, sizeof(text));
+    printf("%s ready %s\n", setup->names.self, text);
+    printf("client: yolk node --master %s --dram 1GiB%s%s\n", text,
+           secret_file[0] ? " --secret-file " : "", secret_file);
+    if (!secret_file[0] && !net_address_is_unix(address))
+        printf("python: from mooncake.store import MooncakeDistributedStore as Store; store = "
+               "Store(); store.setup(\"\", \"P2PHANDSHAKE\", 1 << 30, 128 << 20, \"tcp\", \"\", "
+               "\"%s\")\n",
+               text);
+    announce_pages(running);
+    net_address_format(address, bound, sizeof(bound));
     if (setup->server.secret_size > 0)
         printf("access: whoever knows the secret in %s\n", secret_file);
-    else if (is_loopback(server_address(server)))
+    else if (address_is_loopback(address))
         printf("access: every user of this machine, and only this machine (no --secret-file)\n");
     else
         printf("access: WARNING: everybody who reaches %s can read and delete everything (no "
@@ -183,63 +179,86 @@ static void on_signal(void *self, int number)
     loop_stop(self);
 }
 
-static int serve(struct setup *setup)
+/* Each failure names the address and the flag that changes it. */
+static int listen_all(struct setup *setup, struct running *running)
+{
+    const struct admin_http_options admin = {.address = setup->admin,
+                                             .guarded = setup->server.secret_size > 0};
+    enum yolk_status status = server_create(running->loop, &setup->server, &running->server);
+    if (status != YOLK_OK)
+        return cli_failure(setup->command, status, "cannot listen on %s (%s)", setup->listen,
+                           setup->names.listen);
+    if (setup->with_admin)
+        status = admin_http_create(running->loop, running->server, &admin, &running->admin);
+    if (status != YOLK_OK)
+        return cli_failure(setup->command, status, "cannot listen on %s (%s)", setup->metrics,
+                           setup->names.metrics);
+    if (setup->with_metadata)
+        status = admin_metadata_create(running->loop, &setup->metadata_address, &running->metadata);
+    if (status != YOLK_OK)
+        return cli_failure(setup->command, status, "cannot listen on %s (%s)",
+                           base_config_string(setup->config, SET_METADATA_LISTEN),
+                           setup->names.metadata);
+    return CLI_OK;
+}
+
+static int serve(struct setup *setup, struct running *running)
 {
     struct loop_options options = {.spin_ns = setup->spin_us * CLOCK_NS_PER_US};
-    struct loop *loop = NULL;
-    struct server *server = NULL;
-    struct admin_http *admin = NULL;
-    int code = CLI_FAILED;
-    enum yolk_status status = loop_create(&options, &loop);
+    enum yolk_status status = loop_create(&options, &running->loop);
     if (status != YOLK_OK)
-        return cli_failure(&command, status, "cannot start");
-    status = server_create(loop, &setup->server, &server);
-    if (status != YOLK_OK) {
-        cli_failure(&command, status, "cannot listen on %s (--port)", setup->listen);
-        goto out;
-    }
-    if (setup->with_admin) {
-        status = admin_http_create(loop, server, &setup->admin, &admin);
-        if (status != YOLK_OK) {
-            cli_failure(&command, status, "cannot listen on %s (--admin-port)", setup->metrics);
-            goto out;
-        }
-    }
-    status = loop_on_signal(loop, SIGTERM, on_signal, loop);
+        return cli_failure(setup->command, status, "cannot start");
+    int code = listen_all(setup, running);
+    if (code != CLI_OK)
+        return code;
+    status = loop_on_signal(running->loop, SIGTERM, on_signal, running->loop);
     if (status == YOLK_OK)
-        status = loop_on_signal(loop, SIGINT, on_signal, loop);
+        status = loop_on_signal(running->loop, SIGINT, on_signal, running->loop);
     if (status == YOLK_OK) {
-        announce(setup, server, admin);
-        status = loop_run(loop);
+        announce(setup, running);
+        status = loop_run(running->loop);
     }
     if (status != YOLK_OK)
-        cli_failure(&command, status, "stopped");
-    else {
-        printf("yolk master stopped\n");
-        code = CLI_OK;
-    }
-out:
-    admin_http_destroy(admin);
-    server_destroy(server);
-    loop_destroy(loop);
+        return cli_failure(setup->command, status, "stopped");
+    printf("%s stopped\n", setup->names.self);
+    return CLI_OK;
+}
+
+int cli_master_run(const struct cli_command *command, struct base_config *config)
+{
+    static const struct names ours = {"yolk master", "--port", "--admin-port", "--metadata-listen"};
+    static const struct names theirs = {"mooncake_master", "--rpc_port", "--metrics_port",
+                                        "--http_metadata_server_port"};
+    static struct setup setup;
+    struct running running = {NULL};
+    struct random random = random_real();
+    int code;
+    setup.command = command;
+    setup.config = config;
+    setup.names = strcmp(command->name, theirs.self) == 0 ? theirs : ours;
+    setup.server.seed = random_u64(&random);
+    signal(SIGPIPE, SIG_IGN);
+    process_raise_file_limit();
+    if (read_setup(&setup) != YOLK_OK)
+        code = cli_usage_error(command, "%s", yolk_last_error());
+    else
+        code = serve(&setup, &running);
+    admin_metadata_destroy(running.metadata);
+    admin_http_destroy(running.admin);
+    server_destroy(running.server);
+    loop_destroy(running.loop);
+    explicit_bzero(setup.secret, sizeof(setup.secret));
+    base_config_free(config);
     return code;
 }
 
 int cli_master(int argc, char **argv)
 {
-    static struct setup setup;
+    static const struct cli_command command = {
+        "master", "", "Runs the master: it knows which key is where.", COMMAND_MASTER};
+    struct base_config config;
     int code;
-    if (!cli_parse(&command, argc - 1, argv + 1, &setup.config, &code))
-        return code;
-    struct random random = random_real();
-    setup.server.seed = random_u64(&random);
-    signal(SIGPIPE, SIG_IGN);
-    process_raise_file_limit();
-    if (read_setup(&setup) != YOLK_OK)
-        code = cli_usage_error(&command, "%s", yolk_last_error());
-    else
-        code = serve(&setup);
-    explicit_bzero(setup.secret, sizeof(setup.secret));
-    base_config_free(&setup.config);
-    return code;
+    return cli_parse(&command, argc - 1, argv + 1, &config, &code)
+               ? cli_master_run(&command, &config)
+               : code;
 }

@@ -12,17 +12,21 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/units.h"
+#include "cli/address.h"
 #include "cli/common.h"
+#include "cli/node_http.h"
 #include "cli/ssd.h"
 #include "platform/net.h"
 #include "platform/process.h"
 #include "storage/storage.h"
 
-static const struct cli_command command = {
-    "node", "",
-    "Gives memory of this machine, and with --ssd disk space, to the store and serves it until "
-    "SIGTERM or\nSIGINT.",
-    COMMAND_NODE};
+struct node {
+    const struct cli_command *command;
+    const struct base_config *config;
+    const char *self, *http_flag; /* what the program and its flag are called */
+    struct yolk_store *store;
+    struct node_http *http;
+};
 
 static void second_signal(int number)
 {
@@ -69,16 +73,65 @@ static void list_ports(char *out, size_t size)
         snprintf(out, size, "no-tcp");
 }
 
-static int serve(const struct base_config *config, uint64_t size)
+static void announce(const struct node *node, const char *ports)
 {
-    struct yolk_store *store = NULL;
+    char text[NET_ADDRESS_TEXT_MAX];
+    const char *name = base_config_string(node->config, SET_NAME);
+    printf("%s ready %s %s%s%s", node->self, ports, name, name[0] ? " " : "",
+           base_format_size(base_config_u64(node->config, SET_SEGMENT_SIZE), text, sizeof(text)));
+    if (base_config_u64(node->config, SET_SSD) > 0)
+        printf(" ssd %s",
+               base_format_size(base_config_u64(node->config, SET_SSD), text, sizeof(text)));
+    putchar('\n');
+    if (node->http) {
+        address_reachable(node_http_address(node->http), text, sizeof(text));
+        printf("health: curl http://%s/health\n", text);
+    }
+    fflush(stdout);
+}
+
+/* The node's own pages, if it is to have them. */
+static int start_http(struct node *node)
+{
+    const char *text = base_config_string(node->config, SET_HTTP_LISTEN);
+    struct net_address address;
+    if (!text[0])
+        return CLI_OK;
+    enum yolk_status status = net_address_parse(text, 0, &address);
+    if (status == YOLK_OK)
+        status = node_http_start(&address, node->store, &node->http);
+    return status == YOLK_OK ? CLI_OK
+                             : cli_failure(node->command, status, "cannot listen on %s (%s)", text,
+                                           node->http_flag);
+}
+
+static int leave(struct node *node)
+{
+    char text[32];
+    uint64_t grace_ms = base_config_u64(node->config, SET_DRAIN_GRACE);
+    printf("%s draining for at most %s\n", node->self,
+           base_format_duration_ms(grace_ms, text, sizeof(text)));
+    fflush(stdout);
+    enum yolk_status status = yolk_store_drain(node->store, grace_ms);
+    if (status != YOLK_OK)
+        cli_failure(node->command, status, "draining");
+    node_http_stop(node->http);
+    enum yolk_status closed = yolk_store_close(node->store);
+    if (closed != YOLK_OK)
+        return cli_failure(node->command, closed, "closing");
+    printf("%s stopped\n", node->self);
+    return status == YOLK_OK ? CLI_OK : CLI_FAILED;
+}
+
+static int serve(struct node *node)
+{
     sigset_t set;
     int number = 0;
-    char text[32], ports[1024];
-    const char *name = base_config_string(config, SET_NAME);
-    enum yolk_status status = cli_store_open(config, size, &store);
+    char ports[1024];
+    enum yolk_status status = cli_store_open(
+        node->command, node->config, base_config_u64(node->config, SET_SEGMENT_SIZE), &node->store);
     if (status != YOLK_OK)
-        return cli_failure(&command, status, "cannot join the store");
+        return cli_failure(node->command, status, "cannot join the store");
     /* Until here a signal just ends the process: there is nothing to drain. The store's threads
      * take none. */
     sigemptyset(&set);
@@ -86,59 +139,62 @@ static int serve(const struct base_config *config, uint64_t size)
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     list_ports(ports, sizeof(ports));
-    printf("yolk node ready %s %s%s%s", ports, name, name[0] ? " " : "",
-           base_format_size(size, text, sizeof(text)));
-    if (base_config_u64(config, SET_SSD) > 0)
-        printf(" ssd %s", base_format_size(base_config_u64(config, SET_SSD), text, sizeof(text)));
-    putchar('\n');
-    fflush(stdout);
-    while (sigwait(&set, &number) != 0)
-        ;
+    int code = start_http(node);
+    if (code == CLI_OK) {
+        announce(node, ports);
+        while (sigwait(&set, &number) != 0)
+            ;
+    }
     let_signals_kill(&set);
-    uint64_t grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
-    printf("yolk node draining for at most %s\n",
-           base_format_duration_ms(grace_ms, text, sizeof(text)));
-    fflush(stdout);
-    status = yolk_store_drain(store, grace_ms);
-    if (status != YOLK_OK)
-        cli_failure(&command, status, "draining");
-    enum yolk_status closed = yolk_store_close(store);
-    if (closed != YOLK_OK)
-        return cli_failure(&command, closed, "closing");
-    printf("yolk node stopped\n");
-    return status == YOLK_OK ? CLI_OK : CLI_FAILED;
+    int left = leave(node);
+    return code == CLI_OK ? left : code;
 }
 
 int cli_node(int argc, char **argv)
 {
+    static const struct cli_command command = {
+        "node", "",
+        "Gives memory of this machine, and with --ssd disk space, to the store and serves it until "
+        "SIGTERM or\nSIGINT.",
+        COMMAND_NODE};
     struct base_config config;
+    int code;
+    return cli_parse(&command, argc - 1, argv + 1, &config, &code) ? cli_node_run(&command, &config)
+                                                                   : code;
+}
+
+int cli_node_run(const struct cli_command *command, struct base_config *config)
+{
+    bool theirs = strcmp(command->name, "mooncake_client") == 0;
+    struct node node = {.command = command,
+                        .config = config,
+                        .self = theirs ? "mooncake_client" : "yolk node",
+                        .http_flag = theirs ? "--http_port" : "--http-listen"};
     uint64_t memory = cli_machine_memory();
     char text[32], path[CLI_SSD_PATH_MAX];
     int code;
-    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
-        return code;
     signal(SIGPIPE, SIG_IGN);
     process_raise_file_limit();
-    uint64_t size = base_config_u64(&config, SET_SEGMENT_SIZE);
-    uint64_t ssd = base_config_u64(&config, SET_SSD);
-    if (strcmp(base_config_string(&config, SET_MASTER), "embedded") == 0)
-        code = cli_usage_error(&command, "--master embedded: a node needs a master that others "
-                                         "reach; start one with yolk master");
-    else if (base_config_origin(&config, SET_SSD_PATH) == ORIGIN_ARGUMENT && ssd == 0)
-        code = cli_usage_error(&command, "--ssd-path needs --ssd SIZE: how much of that disk the "
-                                         "store may use");
+    uint64_t size = base_config_u64(config, SET_SEGMENT_SIZE);
+    uint64_t ssd = base_config_u64(config, SET_SSD);
+    if (strcmp(base_config_string(config, SET_MASTER), "embedded") == 0)
+        code = cli_usage_error(command, "--master embedded: a node needs a master that others "
+                                        "reach; start one with yolk master");
+    else if (base_config_origin(config, SET_SSD_PATH) == ORIGIN_ARGUMENT && ssd == 0)
+        code = cli_usage_error(command, "--ssd-path needs --ssd SIZE: how much of that disk the "
+                                        "store may use");
     else if (ssd > 0 && ssd < STORAGE_UNIT)
-        code = cli_usage_error(&command, "--ssd %s: must be 0 or at least 4KiB",
+        code = cli_usage_error(command, "--ssd %s: must be 0 or at least 4KiB",
                                base_format_size(ssd, text, sizeof(text)));
     else if (ssd > 0 &&
-             cli_ssd_file(base_config_string(&config, SET_SSD_PATH), path, sizeof(path)) != YOLK_OK)
-        code = cli_usage_error(&command, "%s", yolk_last_error());
+             cli_ssd_file(base_config_string(config, SET_SSD_PATH), path, sizeof(path)) != YOLK_OK)
+        code = cli_usage_error(command, "%s", yolk_last_error());
     else if (size > memory)
-        code = cli_usage_error(&command, "--dram %s: this machine has %llu MiB of memory",
+        code = cli_usage_error(command, "--dram %s: this machine has %llu MiB of memory",
                                base_format_size(size, text, sizeof(text)),
                                (unsigned long long)(memory / MIB));
     else
-        code = serve(&config, size);
-    base_config_free(&config);
+        code = serve(&node);
+    base_config_free(config);
     return code;
 }

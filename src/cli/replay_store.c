@@ -106,7 +106,8 @@ struct replay_store *replay_store_open(const struct replay_worker_options *optio
     struct yolk_store_options store_options;
     fill_options(&store_options, options);
     struct yolk_store *store = NULL;
-    enum yolk_status status = yolk_store_open(&store_options, &store);
+    static const struct cli_command command = {"replay", "", "", COMMAND_REPLAY};
+    enum yolk_status status = cli_store_open_with(&command, &store_options, &store);
     if (status != YOLK_OK) {
         snprintf(error, error_size, "cannot open the store: %s", cli_reason(status));
         return NULL;

@@ -13,6 +13,7 @@
 #define LOG_ROOM "server"
 #include "base/log.h"
 #include "platform/clock.h"
+#include "master/view.h"
 #include "wire/hello.h"
 #include "wire/msg.h"
 
@@ -24,6 +25,8 @@
 #define OUTPUT_MAX_DEFAULT  (64u << 20)
 #define HANDSHAKE_MS        5000
 #define LOG_INTERVAL_NS     CLOCK_NS_PER_S
+/* No slot has it: what the core answers to the admin pages. */
+#define CONNECTION_ADMIN UINT64_MAX
 
 struct connection {
     struct server *server;
@@ -51,6 +54,8 @@ struct server {
     struct slot *slots;
     size_t first_free; /* no slot below it is free */
     struct server_stats stats;
+    server_removed removed;
+    void *removed_self;
     bool touched; /* the core has had input in this turn */
     uint64_t next_tick_ns;
     uint64_t log_after_ns; /* bad peers may log again from here */
@@ -96,10 +101,23 @@ static struct connection *find_connection(struct server *server, uint64_t id)
 
 /* ---- what the core sends ---- */
 
+static void tell_removed(struct server *server, uint16_t kind, uint64_t request,
+                         const uint8_t *body, size_t size)
+{
+    struct wire_remove_all_reply msg;
+    if (server->removed != NULL && kind == WIRE_REMOVE_ALL_REPLY &&
+        wire_decode(kind, body, size, &msg) == YOLK_OK)
+        server->removed(server->removed_self, request, msg.status, msg.count);
+}
+
 static void sink_send(void *self, uint64_t id, uint16_t kind, uint64_t request_id,
                       const uint8_t *body, size_t size)
 {
     struct server *server = self;
+    if (id == CONNECTION_ADMIN) {
+        tell_removed(server, kind, request_id, body, size);
+        return;
+    }
     struct connection *connection = find_connection(server, id);
     if (!connection || loop_stream_is_closing(connection->stream))
         return;
@@ -200,6 +218,8 @@ static void serve_frame(struct connection *connection, const struct wire_header 
 {
     struct server *server = connection->server;
     server->stats.frames_in++;
+    if (header->kind < SERVER_KINDS)
+        server->stats.kinds[header->kind]++;
     server->stats.bytes_in += WIRE_HEADER_SIZE + header->body_size;
     if (!connection->greeted) {
         handshake(connection, header, body);
@@ -302,7 +322,8 @@ static bool on_accept(void *self, struct loop_stream *stream, const struct net_a
                  server->options.max_connections);
         return false;
     }
-    struct wire_hello_options hello = {.secret = server->options.secret,
+    struct wire_hello_options hello = {.features = WIRE_FEATURES,
+                                       .secret = server->options.secret,
                                        .secret_size = server->options.secret_size};
     memcpy(hello.instance, master_core_instance(server->core), WIRE_ID_SIZE);
     if (wire_hello_init(&connection->hello, true, &hello) != YOLK_OK) {
@@ -388,6 +409,19 @@ void server_destroy(struct server *server)
 const struct net_address *server_address(const struct server *server)
 {
     return &server->address;
+}
+
+enum yolk_status server_remove_all(struct server *server, bool force, uint64_t request)
+{
+    server->touched = true;
+    return master_view_remove_all(server->core, clock_real_now_ns(), CONNECTION_ADMIN, request,
+                                  force);
+}
+
+void server_set_removed(struct server *server, server_removed removed, void *self)
+{
+    server->removed = removed;
+    server->removed_self = self;
 }
 
 struct master_core *server_core(struct server *server)

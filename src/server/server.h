@@ -25,6 +25,8 @@ struct server_options {
     uint64_t seed;
 };
 
+#define SERVER_KINDS 128 /* of messages; enum wire_kind */
+
 struct server_stats {
     uint64_t connections; /* now */
     uint64_t accepted;
@@ -34,6 +36,7 @@ struct server_stats {
     uint64_t closed_slow;       /* did not take their output */
     uint64_t frames_in, frames_out;
     uint64_t bytes_in, bytes_out;
+    uint64_t kinds[SERVER_KINDS]; /* frames received of each kind */
 };
 
 /* Listens; serves when the loop runs. The loop must outlive the server. REFUSED or SYSTEM with a
@@ -46,6 +49,15 @@ void server_destroy(struct server *server);
 /* The address actually bound. */
 const struct net_address *server_address(const struct server *server);
 struct master_core *server_core(struct server *server);
+
+/* Removes all objects; `done` is told the count once, when the loop has come to it. BUSY: as many
+ * removals run as may. */
+typedef void (*server_removed)(void *self, uint64_t request, enum yolk_status status,
+                               uint64_t count);
+YOLK_MUST_USE enum yolk_status server_remove_all(struct server *server, bool force,
+                                                 uint64_t request);
+/* Who is told; NULL: nobody any more. */
+void server_set_removed(struct server *server, server_removed removed, void *self);
 const struct server_stats *server_get_stats(const struct server *server);
 
 #endif
