@@ -64,6 +64,7 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
     struct store_tuning tuning;
+    struct store_put_how how = {.replica_num = 1};
     enum yolk_status status = YOLK_OK;
     tuning_of(&tuning);
     slot->operation = operation;
@@ -81,8 +82,8 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
             slot->items[i].size = size;
             sim_version_fill(slot->versions[i], slot->buffers[i], size);
         }
-        status = store_put_create(sim->peers[peer].holds, &tuning, slot->items, slot->count,
-                                  1 + (uint32_t)sim_world_below(&sim->world, 2),
+        how.replica_num = 1 + (uint32_t)sim_world_below(&sim->world, 2);
+        status = store_put_create(sim->peers[peer].holds, &tuning, slot->items, slot->count, &how,
                                   sim->world.now_ns + SPACE_MS * CLOCK_NS_PER_MS, slot->deadline_ns,
                                   &slot->put);
     } else if (operation == SIM_GET) {

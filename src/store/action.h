@@ -48,6 +48,17 @@ struct store_item {
     uint32_t medium; /* out, of a get that has a value: where it was read, enum wire_medium */
 };
 
+/* How a put is made; names and groups are borrowed until it is destroyed. */
+struct store_put_how {
+    uint32_t replica_num; /* 0: 1 */
+    uint32_t flags;       /* WIRE_PUT_… */
+    uint32_t soft_pin;
+    uint64_t soft_pin_ttl_ms;
+    const char *const *preferred;
+    size_t preferred_count;
+    const char *const *groups; /* NULL, or one an item; NULL or "" in it: none */
+};
+
 /* Limits both machines work by; zero fields are set to the defaults by store_tuning_init. */
 struct store_tuning {
     uint64_t window_bytes;     /* transfers of one window; fits a guard's time comfortably */

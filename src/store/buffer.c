@@ -144,18 +144,26 @@ static int locate(struct yolk_store *store, const void *key, size_t key_size, ui
     if (key == NULL || key_size == 0 || key_size > MAX_KEY_SIZE)
         return base_fail(YOLK_ERR_INVALID, 0, "a key has 1 to %u bytes", MAX_KEY_SIZE);
     struct store_item item = {.key = key, .key_size = (uint32_t)key_size};
-    for (;;) {
+    uint8_t *arena = NULL;
+    int status = store_qualify(store, &item, 1, &arena);
+    if (status == YOLK_OK && item.key_size == 0)
+        status = base_fail(YOLK_ERR_INVALID, 0,
+                           "a key of %zu bytes is too long beside what names its tenant", key_size);
+    while (status == YOLK_OK) {
         uint64_t now = clock_real_now_ns();
         uint64_t try_ns = now + store->tuning.reply_timeout_ns;
-        int status =
+        status =
             try_locate(store, &item, flags, try_ns < deadline_ns ? try_ns : deadline_ns, place);
         int transient = place->replica_count == UINT32_MAX &&
                         (store_status_is_session(status) || status == YOLK_ERR_TIMEOUT ||
                          yolk_status_scope(status) == YOLK_SCOPE_LINK);
         if (status == YOLK_OK || !transient || clock_real_now_ns() >= deadline_ns)
-            return status;
+            break;
+        status = YOLK_OK;
         usleep(2000); /* the control thread is getting a session */
     }
+    free(arena);
+    return status;
 }
 
 enum yolk_status yolk_store_size(struct yolk_store *store, const void *key, size_t key_size,

@@ -13,6 +13,7 @@
 #include "platform/clock.h"
 #include "platform/net.h"
 #include "platform/thread.h"
+#include "wire/msg.h"
 
 enum { POOL_MAX = 8 };
 
@@ -41,6 +42,7 @@ struct store_client {
     int control_fd; /* of the control thread */
     struct base_buf control_out;
     char local_host[NET_ADDRESS_TEXT_MAX];
+    uint64_t features; /* of the master; under the lock */
 };
 
 int store_client_create(const struct store_client_options *options, struct store_client **out)
@@ -109,6 +111,26 @@ static int hello_recv(void *self, void *data, size_t size)
     return net_recv_all(link->fd, data, size, link->deadline_ns);
 }
 
+static void note_hello(struct store_client *client, const struct wire_hello_machine *hello,
+                       uint8_t *instance)
+{
+    if (instance != NULL)
+        memcpy(instance, hello->peer_instance, 16);
+    mutex_lock(&client->lock);
+    client->features = hello->features;
+    mutex_unlock(&client->lock);
+}
+
+uint64_t store_client_features(struct store_client *client)
+{
+    if (client->options.embedded != NULL)
+        return WIRE_FEATURES;
+    mutex_lock(&client->lock);
+    uint64_t features = client->features;
+    mutex_unlock(&client->lock);
+    return features;
+}
+
 /* Connects and says hello. */
 static int connect_master(struct store_client *client, uint32_t purpose, uint64_t session,
                           uint64_t deadline_ns, int *fd, uint8_t *instance)
@@ -126,6 +148,7 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
         .role = client->options.role,
         .purpose = purpose,
         .session = session,
+        .features = WIRE_FEATURES,
     };
     memcpy(options.instance, client->options.instance, sizeof(options.instance));
     struct wire_hello_machine hello;
@@ -136,8 +159,8 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
         if (status != YOLK_OK)
             (void)base_fail(status, 0, "the master at %s: %s", client->master,
                             hello.text[0] != '\0' ? hello.text : yolk_strerror(status));
-        else if (instance != NULL)
-            memcpy(instance, hello.peer_instance, 16);
+        else
+            note_hello(client, &hello, instance);
         wire_hello_wipe(&hello);
     }
     if (status != YOLK_OK) {

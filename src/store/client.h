@@ -25,6 +25,8 @@ struct store_client_options {
 
 YOLK_MUST_USE int store_client_create(const struct store_client_options *options,
                                       struct store_client **out);
+/* What the master understands (WIRE_FEATURE_…), as its last hello said. */
+uint64_t store_client_features(struct store_client *client);
 void store_client_destroy(struct store_client *client);
 
 /* One request and its answer. LINK, REFUSED, TIMEOUT …: the request may or may not have been

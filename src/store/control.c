@@ -219,6 +219,7 @@ int store_control_start(struct yolk_store *store)
     struct random random = random_real();
     struct store_session_options options = {
         .name = store->name,
+        .tenant = store->tenant,
         .backoff_first_ns = 20 * NS_PER_MS,
         .backoff_max_ns = 1 * NS_PER_S,
         .reply_timeout_ns = 3 * NS_PER_S,
@@ -251,7 +252,7 @@ static int is_final(int status)
     return status == YOLK_ERR_AUTH || status == YOLK_ERR_VERSION || status == YOLK_ERR_INVALID ||
            status == YOLK_ERR_TOO_LARGE || status == YOLK_ERR_LIMIT ||
            status == YOLK_ERR_UNSUPPORTED || status == YOLK_ERR_PROTOCOL ||
-           status == YOLK_ERR_CONFIG;
+           status == YOLK_ERR_CONFIG || status == YOLK_ERR_NO_TENANT;
 }
 
 int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns)

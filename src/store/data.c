@@ -56,8 +56,13 @@ static const char *hint(int status)
     case YOLK_ERR_BUFFER_SMALL:
         return ": the value is larger than the memory given";
     case YOLK_ERR_INVALID:
-        return ": keys have 1 to 4096 bytes, slices are not NULL, and their sizes add up in 64 "
+        return ": keys have 1 to 4096 bytes (with what names a tenant in them), slices are not "
+               "NULL, and their sizes add up in 64 "
                "bits";
+    case YOLK_ERR_QUOTA:
+        return ", and nothing of it could be evicted in time: leased, pinned or being written";
+    case YOLK_ERR_PIN_LIMIT:
+        return ": the master's setting hard_pin_ratio limits them";
     case YOLK_ERR_TOO_LARGE:
         return ": a value has at most 1 TiB and lies in one segment, as a whole";
     default:
@@ -106,45 +111,164 @@ static struct store_item *items_of(const struct yolk_kv *kvs, size_t count)
     return items;
 }
 
-enum yolk_status yolk_store_put_replicas(struct yolk_store *store, struct yolk_kv *kvs,
-                                         size_t count, uint32_t replica_num)
+void yolk_put_options_init(struct yolk_put_options *options)
 {
-    if (kvs == NULL && count > 0)
-        return base_fail(YOLK_ERR_INVALID, 0, "put without keys");
-    if (replica_num == 0 || replica_num > STORE_PUT_REPLICAS_MAX)
-        return fail_all(kvs, count,
-                        base_fail(YOLK_ERR_INVALID, 0, "a put makes 1 to %d copies, not %u",
-                                  STORE_PUT_REPLICAS_MAX, replica_num));
-    int status = store_enter(store);
-    if (status != YOLK_OK)
-        return fail_all(kvs, count, status);
-    struct store_item *items = items_of(kvs, count);
+    memset(options, 0, sizeof(*options));
+    options->struct_size = sizeof(*options);
+    options->soft_pin_ttl_ms = YOLK_SOFT_PIN_TTL_DEFAULT;
+}
+
+static int check_preferred(const struct yolk_put_options *options)
+{
+    if (options->preferred_segment_count > YOLK_PREFERRED_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "a put prefers at most %d segments, not %zu",
+                         YOLK_PREFERRED_MAX, options->preferred_segment_count);
+    if (options->preferred_segment_count > 0 && options->preferred_segments == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "preferred_segments is NULL");
+    for (size_t i = 0; i < options->preferred_segment_count; i++) {
+        const char *name = options->preferred_segments[i];
+        size_t size = name == NULL ? 0 : strlen(name);
+        if (size == 0 || size > MAX_NAME_SIZE)
+            return base_fail(YOLK_ERR_INVALID, 0,
+                             "the name of preferred segment %zu has %zu bytes: must be 1 to %u", i,
+                             size, MAX_NAME_SIZE);
+    }
+    return YOLK_OK;
+}
+
+static int check_put(const struct yolk_put_options *options, size_t count)
+{
+    if (options->struct_size != sizeof(*options))
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "put options are of %zu bytes, this library's are of %zu: call "
+                         "yolk_put_options_init, or rebuild",
+                         options->struct_size, sizeof(*options));
+    if (options->replica_num > STORE_PUT_REPLICAS_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "a put makes 1 to %d copies, not %u",
+                         STORE_PUT_REPLICAS_MAX, options->replica_num);
+    if (options->soft_pin < YOLK_SOFT_PIN_PRESERVE || options->soft_pin > YOLK_SOFT_PIN_CLEAR)
+        return base_fail(YOLK_ERR_INVALID, 0, "soft_pin is %d: must be 0, 1 or 2",
+                         (int)options->soft_pin);
+    for (size_t i = 0; options->group_ids != NULL && i < count; i++)
+        if (options->group_ids[i] != NULL && strlen(options->group_ids[i]) > YOLK_GROUP_ID_MAX)
+            return base_fail(YOLK_ERR_INVALID, 0, "the group id of key %zu has more than %d bytes",
+                             i, YOLK_GROUP_ID_MAX);
+    return check_preferred(options);
+}
+
+static struct store_put_how how_of(const struct yolk_store *store,
+                                   const struct yolk_put_options *options, uint32_t flags)
+{
+    if (options->hard_pin)
+        flags |= WIRE_PUT_HARD_PIN;
+    if (options->same_segment)
+        flags |= WIRE_PUT_SAME_SEGMENT;
+    return (struct store_put_how){
+        .replica_num =
+            options->replica_num == 0 ? store->options.replica_num : options->replica_num,
+        .flags = flags,
+        .soft_pin = (uint32_t)options->soft_pin,
+        .soft_pin_ttl_ms = options->soft_pin_ttl_ms,
+        .preferred = options->preferred_segments,
+        .preferred_count = options->preferred_segment_count,
+        .groups = options->group_ids,
+    };
+}
+
+/* An older master would skip what it does not know, and say that all is well. */
+static int check_features(struct yolk_store *store, const struct store_put_how *how)
+{
+    int needed =
+        how->flags != 0 || how->soft_pin != 0 || how->preferred_count > 0 || how->groups != NULL;
+    return !needed || (store_client_features(store->client) & WIRE_FEATURE_PUT_OPTIONS)
+               ? YOLK_OK
+               : base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                           "the master at %s is too old for upserts, pins, groups and preferred "
+                           "segments",
+                           store->master);
+}
+
+static int run_put(struct yolk_store *store, struct yolk_kv *kvs, struct store_item *items,
+                   size_t count, const struct store_put_how *how)
+{
     struct store_put *put = NULL;
     uint64_t deadline_ns = deadline_of(store);
     uint64_t space_ns = clock_after_ms(clock_real_now_ns(), store->options.put_wait_ms);
+    int status = store_put_create(store->holds, &store->tuning, items, count, how, space_ns,
+                                  deadline_ns, &put);
+    if (status != YOLK_OK)
+        return status;
+    struct store_mover_context context = {store->engine, store->client, store->segments};
+    store_mover_put(&context, put, kvs);
+    store_put_destroy(put);
+    return YOLK_OK;
+}
+
+static int put_values(struct yolk_store *store, struct yolk_kv *kvs, size_t count,
+                      const struct yolk_put_options *options, uint32_t flags)
+{
+    struct yolk_put_options usual;
+    if (options == NULL) {
+        yolk_put_options_init(&usual);
+        options = &usual;
+    }
+    if (kvs == NULL && count > 0)
+        return base_fail(YOLK_ERR_INVALID, 0, "put without keys");
+    int status = check_put(options, count);
+    if (status == YOLK_OK)
+        status = store_enter(store);
+    if (status != YOLK_OK)
+        return fail_all(kvs, count, status);
+    struct store_put_how how = how_of(store, options, flags);
+    struct store_item *items = items_of(kvs, count);
+    uint8_t *arena = NULL;
     status = items == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
-                           : (int)store_put_create(store->holds, &store->tuning, items, count,
-                                                   replica_num, space_ns, deadline_ns, &put);
+                           : store_qualify(store, items, count, &arena);
+    if (status == YOLK_OK)
+        status = check_features(store, &how);
+    if (status == YOLK_OK)
+        status = run_put(store, kvs, items, count, &how);
     if (status == YOLK_OK) {
-        struct store_mover_context context = {store->engine, store->client, store->segments};
-        store_mover_put(&context, put, kvs);
-        store_put_destroy(put);
         for (size_t i = 0; i < count; i++)
             kvs[i].result = items[i].result;
         status = batch_status(kvs, count);
     } else {
         fail_all(kvs, count, status);
     }
+    free(arena);
     free(items);
     store_leave(store);
     return status;
 }
 
+enum yolk_status yolk_store_put_replicas(struct yolk_store *store, struct yolk_kv *kvs,
+                                         size_t count, uint32_t replica_num)
+{
+    struct yolk_put_options options;
+    yolk_put_options_init(&options);
+    options.replica_num = replica_num;
+    if (replica_num == 0)
+        return fail_all(kvs, count,
+                        base_fail(YOLK_ERR_INVALID, 0, "a put makes 1 to %d copies, not 0",
+                                  STORE_PUT_REPLICAS_MAX));
+    return put_values(store, kvs, count, &options, 0);
+}
+
 enum yolk_status yolk_store_put(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
 {
-    if (store == NULL)
-        return fail_all(kvs, count, base_fail(YOLK_ERR_INVALID, 0, "no store"));
-    return yolk_store_put_replicas(store, kvs, count, store->options.replica_num);
+    return put_values(store, kvs, count, NULL, 0);
+}
+
+enum yolk_status yolk_store_put_with(struct yolk_store *store, struct yolk_kv *kvs, size_t count,
+                                     const struct yolk_put_options *options)
+{
+    return put_values(store, kvs, count, options, 0);
+}
+
+enum yolk_status yolk_store_upsert(struct yolk_store *store, struct yolk_kv *kvs, size_t count,
+                                   const struct yolk_put_options *options)
+{
+    return put_values(store, kvs, count, options, WIRE_PUT_UPSERT);
 }
 
 enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, size_t count)
@@ -157,9 +281,12 @@ enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, s
     struct store_item *items = items_of(kvs, count);
     struct store_get *get = NULL;
     struct store_replica_choice choice = store_segments_choice(store->segments);
+    uint8_t *arena = NULL;
     status = items == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu keys", count)
-                           : (int)store_get_create(store->holds, &store->tuning, &choice, items,
-                                                   count, deadline_of(store), &get);
+                           : store_qualify(store, items, count, &arena);
+    if (status == YOLK_OK)
+        status = store_get_create(store->holds, &store->tuning, &choice, items, count,
+                                  deadline_of(store), &get);
     if (status == YOLK_OK) {
         struct store_mover_context context = {store->engine, store->client, store->segments};
         store_mover_get(&context, get, kvs);
@@ -172,6 +299,7 @@ enum yolk_status yolk_store_get(struct yolk_store *store, struct yolk_kv *kvs, s
     } else {
         fail_all(kvs, count, status);
     }
+    free(arena);
     free(items);
     store_leave(store);
     return status;
@@ -249,6 +377,7 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
     uint32_t *places = calloc(count == 0 ? 1 : count, sizeof(*places));
     int status = YOLK_OK;
     size_t valid = 0;
+    uint8_t *arena = NULL;
 
     store_message_init(&message);
     base_buf_init(&reply, MAX_FRAME_BODY);
@@ -262,6 +391,8 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
         items[valid].key_size = (uint32_t)kvs[i].key_size;
         places[valid++] = (uint32_t)i;
     }
+    if (status == YOLK_OK)
+        status = store_qualify(store, items, valid, &arena);
     for (size_t from = 0; from < valid && status == YOLK_OK;) {
         size_t to = from;
         uint64_t bytes = 0;
@@ -283,6 +414,7 @@ static int ask_keys(struct yolk_store *store, uint16_t kind, struct yolk_kv *kvs
         fail_all(kvs, count, status);
     base_buf_free(&reply);
     store_message_free(&message);
+    free(arena);
     free(items);
     free(places);
     return status;
@@ -402,8 +534,12 @@ static int visit_page(const struct wire_list_reply *page, yolk_store_visit visit
     int status = wire_keys_open(page->keys, WIRE_KEYS_MAX, &keys);
     if (status == YOLK_OK && wire_u64s_count(page->sizes) != keys.count)
         status = base_fail(YOLK_ERR_PROTOCOL, 0, "the master's list has not one size a key");
-    for (uint32_t i = 0; status == YOLK_OK && !*stop && wire_keys_next(&keys, &key); i++)
-        *stop = visit(context, key.data, key.size, wire_u64s_at(page->sizes, i));
+    for (uint32_t i = 0; status == YOLK_OK && !*stop && wire_keys_next(&keys, &key); i++) {
+        const void *own = key.data;
+        size_t own_size = key.size;
+        store_unqualify(&own, &own_size);
+        *stop = visit(context, own, own_size, wire_u64s_at(page->sizes, i));
+    }
     return status;
 }
 

@@ -35,3 +35,20 @@ int store_dedup(const struct store_item *items, size_t count, uint32_t *first)
     free(table);
     return 1;
 }
+
+int store_dedup_last(const struct store_item *items, size_t count, uint32_t *last)
+{
+    if (!store_dedup(items, count, last))
+        return 0;
+    /* From behind: the first that is met of each key tells the group's first item, which tells the
+     * others. Until then it names itself. */
+    for (size_t i = count; i-- > 0;) {
+        uint32_t first = last[i];
+        if (first >= i)
+            continue; /* the first itself, told or alone */
+        if (last[first] == first)
+            last[first] = (uint32_t)i;
+        last[i] = last[first];
+    }
+    return 1;
+}

@@ -12,6 +12,7 @@ struct store_disk_offer {
     uint64_t size;
     uint32_t checksum;
     uint32_t key_size;
+    int pinned; /* hard; of memory only */
     uint8_t key[MAX_KEY_SIZE];
 };
 

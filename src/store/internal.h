@@ -7,6 +7,7 @@
 
 #include <yolk/store.h>
 
+#include "base/limits.h"
 #include "platform/thread.h"
 #include "store/disk.h"
 #include "store/mover.h"
@@ -54,6 +55,9 @@ struct yolk_store {
     char *name;
     char *host;
     char *master;
+    char *tenant;                        /* NULL: the default one */
+    uint8_t prefix[MAX_TENANT_SIZE + 2]; /* of its keys */
+    size_t prefix_size;
     uint8_t secret[WIRE_SECRET_MAX];
     size_t secret_size;
 
@@ -82,6 +86,17 @@ struct yolk_store {
     int half_closed; /* close met memory that was not quiet */
     struct store_registration *registrations;
 };
+
+/* tenant.c */
+/* The items' keys as they are on the wire: with what tells the store's tenant from others. *arena,
+ * NULL when no key needed it, holds them; to be freed after the items are done with. A key that is
+ * too long then has no bytes any more. */
+YOLK_MUST_USE int store_qualify(const struct yolk_store *store, struct store_item *items,
+                                size_t count, uint8_t **arena);
+/* What was stored as `key`, without it. */
+void store_unqualify(const void **key, size_t *key_size);
+/* Checks options->tenant_id and keeps it. */
+YOLK_MUST_USE int store_take_tenant(struct yolk_store *store, const char *tenant);
 
 /* control.c */
 YOLK_MUST_USE int store_control_start(struct yolk_store *store);

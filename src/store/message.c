@@ -8,6 +8,8 @@ void store_message_init(struct store_message *message)
     base_buf_init(&message->body, MAX_FRAME_BODY);
     base_buf_init(&message->keys, MAX_FRAME_BODY);
     base_buf_init(&message->extra, MAX_FRAME_BODY);
+    base_buf_init(&message->preferred, MAX_FRAME_BODY);
+    base_buf_init(&message->groups, MAX_FRAME_BODY);
 }
 
 void store_message_free(struct store_message *message)
@@ -15,6 +17,8 @@ void store_message_free(struct store_message *message)
     base_buf_free(&message->body);
     base_buf_free(&message->keys);
     base_buf_free(&message->extra);
+    base_buf_free(&message->preferred);
+    base_buf_free(&message->groups);
 }
 
 struct wire_request store_message_request(const struct store_stamp *stamp, uint64_t op)
@@ -51,21 +55,50 @@ static int build_keys(struct store_message *message, struct chosen *chosen, size
     return wire_keys_build_by(&message->keys, (uint32_t)count, key_at, chosen);
 }
 
+static struct wire_view preferred_at(void *arg, uint32_t i)
+{
+    return wire_view_text(((const struct store_put_how *)arg)->preferred[i]);
+}
+
+struct grouped {
+    const struct store_put_how *how;
+    const uint32_t *indexes;
+};
+
+static struct wire_view group_at(void *arg, uint32_t i)
+{
+    const struct grouped *grouped = arg;
+    return wire_view_text(grouped->how->groups[grouped->indexes == NULL ? i : grouped->indexes[i]]);
+}
+
 int store_message_put_start(struct store_message *message, const struct store_stamp *stamp,
                             uint64_t op, const struct store_item *items, const uint32_t *indexes,
-                            size_t count, uint32_t replica_num)
+                            size_t count, const struct store_put_how *how)
 {
     struct chosen chosen = {items, indexes};
     int status = build_keys(message, &chosen, count);
     for (uint32_t i = 0; status == YOLK_OK && i < count; i++)
         status = wire_u64s_append(&message->extra, chosen_item(&chosen, i)->size);
+    struct grouped grouped = {how, indexes};
+    base_buf_clear(&message->preferred);
+    base_buf_clear(&message->groups);
+    if (status == YOLK_OK && how->preferred_count > 0)
+        status = wire_keys_build_by(&message->preferred, (uint32_t)how->preferred_count,
+                                    preferred_at, (void *)(uintptr_t)how);
+    if (status == YOLK_OK && how->groups != NULL)
+        status = wire_keys_build_by(&message->groups, (uint32_t)count, group_at, &grouped);
     if (status != YOLK_OK)
         return status;
     struct wire_put_start start = {
         .request = store_message_request(stamp, op),
         .keys = wire_view_buf(&message->keys),
         .sizes = wire_view_buf(&message->extra),
-        .replica_num = replica_num,
+        .replica_num = how->replica_num == 0 ? 1 : how->replica_num,
+        .flags = how->flags,
+        .soft_pin = how->soft_pin,
+        .soft_pin_ttl_ms = how->soft_pin_ttl_ms,
+        .preferred = wire_view_buf(&message->preferred),
+        .groups = wire_view_buf(&message->groups),
     };
     return wire_encode(WIRE_PUT_START, &start, &message->body);
 }

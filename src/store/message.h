@@ -13,6 +13,7 @@ struct store_message {
     struct base_buf body;
     struct base_buf keys;
     struct base_buf extra;
+    struct base_buf preferred, groups; /* PUT_START */
 };
 void store_message_init(struct store_message *message);
 void store_message_free(struct store_message *message);
@@ -23,7 +24,7 @@ struct wire_request store_message_request(const struct store_stamp *stamp, uint6
 YOLK_MUST_USE int store_message_put_start(struct store_message *message,
                                           const struct store_stamp *stamp, uint64_t op,
                                           const struct store_item *items, const uint32_t *indexes,
-                                          size_t count, uint32_t replica_num);
+                                          size_t count, const struct store_put_how *how);
 YOLK_MUST_USE int store_message_get_start(struct store_message *message,
                                           const struct store_stamp *stamp, uint64_t op,
                                           const struct store_item *items, const uint32_t *indexes,

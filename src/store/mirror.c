@@ -17,6 +17,7 @@ struct node {
     uint64_t offset;
     uint64_t size;
     uint32_t key_size;
+    uint8_t pinned;
     uint8_t key[];
 };
 
@@ -183,6 +184,7 @@ enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset
     node->offset = offset;
     node->size = size;
     node->key_size = key_size;
+    node->pinned = 0;
     memcpy(node->key, key, key_size);
 
     struct node *low;
@@ -201,6 +203,15 @@ enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset
     mirror->root = merge(merge(low, node), high);
     mirror->count++;
     return YOLK_OK;
+}
+
+void store_mirror_pin(struct store_mirror *mirror, uint64_t offset)
+{
+    struct node *node = mirror->root;
+    while (node != NULL && node->offset != offset)
+        node = node->offset < offset ? node->right : node->left;
+    if (node != NULL)
+        node->pinned = 1;
 }
 
 void store_mirror_free(struct store_mirror *mirror, uint64_t offset)
@@ -269,5 +280,6 @@ int store_mirror_next(const struct store_mirror *mirror, uint64_t *cursor,
     entry->size = node->size;
     entry->key = node->key;
     entry->key_size = node->key_size;
+    entry->pinned = node->pinned;
     return 1;
 }

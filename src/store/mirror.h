@@ -16,6 +16,7 @@ struct store_mirror_entry {
     uint64_t size;
     const void *key; /* borrowed from the mirror until it changes */
     uint32_t key_size;
+    int pinned; /* hard: told to the next master */
 };
 
 YOLK_MUST_USE enum yolk_status store_mirror_create(struct store_mirror **out);
@@ -33,6 +34,8 @@ uint64_t store_mirror_seq(const struct store_mirror *mirror);
 YOLK_MUST_USE enum yolk_status store_mirror_place(struct store_mirror *mirror, uint64_t offset,
                                                   uint64_t size, const void *key,
                                                   uint32_t key_size);
+/* What was placed last at that offset. */
+void store_mirror_pin(struct store_mirror *mirror, uint64_t offset);
 void store_mirror_free(struct store_mirror *mirror, uint64_t offset);
 YOLK_MUST_USE enum yolk_status store_mirror_session_open(struct store_mirror *mirror,
                                                          uint64_t session);

@@ -147,6 +147,9 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
                  (long)getpid());
         store->name = strdup(name);
     }
+    int status = store_take_tenant(store, options->tenant_id);
+    if (status != YOLK_OK)
+        return status;
     if (options->host != NULL)
         store->host = strdup(options->host);
     if (options->ssd_path != NULL)
@@ -171,6 +174,7 @@ static int make_embedded(struct yolk_store *store)
     if (store->options.eviction_high_watermark_permille != 0)
         config.eviction_high_watermark_ratio =
             (double)store->options.eviction_high_watermark_permille / 1000.0;
+    config.tenants = store->options.tenants;
     return store_embedded_create(&config, random_u64(&random), &store->embedded);
 }
 
@@ -433,6 +437,7 @@ static int end_parts(struct yolk_store *store)
     free(store->name);
     free(store->host);
     free(store->master);
+    free(store->tenant);
     free(store);
     return YOLK_OK;
 }
@@ -456,6 +461,10 @@ enum yolk_status yolk_store_open(const struct yolk_store_options *options, struc
         status = make_parts(store, deadline_ns);
     if (status == YOLK_OK)
         status = store_control_wait_open(store, deadline_ns);
+    if (status == YOLK_OK && store->tenant != NULL &&
+        !(store_client_features(store->client) & WIRE_FEATURE_TENANTS))
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "the master at %s is too old for tenants",
+                           store->master);
     if (status != YOLK_OK) {
         char text[MAX_LAST_ERROR];
         snprintf(text, sizeof(text), "%s", yolk_last_error());

@@ -57,7 +57,7 @@ struct store_put {
     struct store_item *items;
     struct item *states;
     size_t count;
-    uint32_t replica_num;
+    struct store_put_how how;
     uint64_t space_deadline_ns;
     uint64_t deadline_ns;
 
@@ -98,9 +98,9 @@ void store_tuning_init(struct store_tuning *tuning)
 }
 
 enum yolk_status store_put_create(struct store_holds *holds, const struct store_tuning *tuning,
-                                  struct store_item *items, size_t count, uint32_t replica_num,
-                                  uint64_t space_deadline_ns, uint64_t deadline_ns,
-                                  struct store_put **out)
+                                  struct store_item *items, size_t count,
+                                  const struct store_put_how *how, uint64_t space_deadline_ns,
+                                  uint64_t deadline_ns, struct store_put **out)
 {
     struct store_put *put = base_calloc(1, sizeof(*put));
     if (put == NULL)
@@ -109,7 +109,7 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
     put->tuning = *tuning;
     put->items = items;
     put->count = count;
-    put->replica_num = replica_num == 0 ? 1 : replica_num;
+    put->how = *how;
     put->space_deadline_ns = space_deadline_ns < deadline_ns ? space_deadline_ns : deadline_ns;
     put->deadline_ns = deadline_ns;
     put->backoff_ns = tuning->backoff_first_ns;
@@ -121,7 +121,8 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
     put->listed = base_calloc(window, sizeof(*put->listed));
     uint32_t *first = base_calloc(count == 0 ? 1 : count, sizeof(*first));
     if (put->states == NULL || put->window == NULL || put->listed == NULL || first == NULL ||
-        !store_dedup(items, count, first)) {
+        !(how->flags & WIRE_PUT_UPSERT ? store_dedup_last(items, count, first)
+                                       : store_dedup(items, count, first))) {
         free(first);
         store_put_destroy(put);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a put of %zu keys", count);
@@ -167,15 +168,17 @@ static void finish_item(struct store_put *put, uint32_t index, int64_t result)
  */
 static int is_for_space(int status)
 {
-    return status == YOLK_ERR_NO_SPACE || status == YOLK_ERR_AGAIN || status == YOLK_ERR_BUSY ||
-           status == YOLK_ERR_LIMIT || status == YOLK_ERR_NOT_READY;
+    return status == YOLK_ERR_NO_SPACE || status == YOLK_ERR_QUOTA || status == YOLK_ERR_AGAIN ||
+           status == YOLK_ERR_BUSY || status == YOLK_ERR_LIMIT || status == YOLK_ERR_NOT_READY;
 }
 
 /* Past the deadline, that the session is of an earlier life is no answer to the caller: with time
  * left another one would have been used. It is the time that is over. */
 static int reason_at(const struct store_put *put, uint64_t now_ns, int failure)
 {
-    return failure == YOLK_ERR_STALE && now_ns >= put->deadline_ns ? YOLK_ERR_TIMEOUT : failure;
+    return (failure == YOLK_ERR_STALE || failure == YOLK_ERR_AGAIN) && now_ns >= put->deadline_ns
+               ? YOLK_ERR_TIMEOUT
+               : failure;
 }
 
 /* Puts an item back for another try, or ends it with `failure`. */
@@ -319,7 +322,7 @@ static int encode(struct store_put *put)
         put->epoch = put->stamp.epoch;
         put->session = put->stamp.session;
         return store_message_put_start(&put->message, &put->stamp, put->op, put->items, put->window,
-                                       put->window_count, put->replica_num);
+                                       put->window_count, &put->how);
     case PHASE_END:
     case PHASE_REVOKE:
         return store_message_keys(&put->message, phase_message(put), &put->stamp, put->op,
@@ -573,6 +576,16 @@ static void start_reply(struct store_put *put, uint64_t now_ns, const uint8_t *b
         settle(put, now_ns);
 }
 
+/* An upsert is done, but the owner of the old value has not confirmed that this is gone: asked
+ * again, until it has. */
+static int is_untold(const struct store_put *put, struct wire_view results)
+{
+    for (size_t i = 0; i < put->listed_count; i++)
+        if (wire_i32s_at(results, (uint32_t)i) == YOLK_ERR_AGAIN)
+            return 1;
+    return 0;
+}
+
 static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t *body, size_t size)
 {
     struct wire_view results;
@@ -581,6 +594,12 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
                               body, size, (uint32_t)put->listed_count, &results);
 
     if (status != YOLK_OK && store_status_is_session(status) && now_ns < put->deadline_ns) {
+        put->in_flight = 0;
+        back_off(put, now_ns);
+        return;
+    }
+    if (put->phase == PHASE_END && status == YOLK_OK && now_ns < put->deadline_ns &&
+        is_untold(put, results)) {
         put->in_flight = 0;
         back_off(put, now_ns);
         return;

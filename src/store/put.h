@@ -11,11 +11,10 @@ struct store_put;
 
 /* Borrows items and holds until destroyed. Space is waited for until space_deadline_ns; nothing
  * goes on past deadline_ns but the wait for memory to become quiet. */
-YOLK_MUST_USE enum yolk_status store_put_create(struct store_holds *holds,
-                                                const struct store_tuning *tuning,
-                                                struct store_item *items, size_t count,
-                                                uint32_t replica_num, uint64_t space_deadline_ns,
-                                                uint64_t deadline_ns, struct store_put **out);
+YOLK_MUST_USE enum yolk_status
+store_put_create(struct store_holds *holds, const struct store_tuning *tuning,
+                 struct store_item *items, size_t count, const struct store_put_how *how,
+                 uint64_t space_deadline_ns, uint64_t deadline_ns, struct store_put **out);
 void store_put_destroy(struct store_put *put);
 
 void store_put_next(struct store_put *put, uint64_t now_ns, struct store_action *action);

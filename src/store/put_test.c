@@ -28,7 +28,8 @@ static void begin(struct fixture *f, size_t count, uint64_t size, uint64_t space
     memset(f, 0, sizeof(*f));
     f->now = 1000 * MS;
     script_client(&f->script, &f->holds, &f->tuning, f->items, f->keys, count, size);
-    assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, 1, f->now + space,
+    assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count,
+                                      &(struct store_put_how){.replica_num = 1}, f->now + space,
                                       f->now + deadline, &f->put),
                      YOLK_OK);
 }
@@ -84,7 +85,8 @@ static void plain_with_duplicates(void **state)
     f.items[2].key = f.items[0].key;
     f.items[2].size = 5;
     f.items[3].key_size = 0;
-    assert_int_equal(store_put_create(f.holds, &f.tuning, f.items, 4, 2, f.now + 100 * MS,
+    assert_int_equal(store_put_create(f.holds, &f.tuning, f.items, 4,
+                                      &(struct store_put_how){.replica_num = 2}, f.now + 100 * MS,
                                       f.now + 1000 * MS, &f.put),
                      YOLK_OK);
     expect_send(&f, WIRE_PUT_START);

@@ -26,6 +26,7 @@ enum yolk_status store_session_create(const struct store_session_options *option
     session->next_request = 1;
     session->generation = 1;
     store_message_init(&session->message);
+    base_buf_init(&session->pinned, OFFER_KEYS_MAX * sizeof(uint32_t));
     base_buf_init(&session->key_bytes, OFFER_KEY_BYTES_MAX + MAX_KEY_SIZE);
     *out = session;
     return YOLK_OK;
@@ -45,6 +46,7 @@ void store_session_destroy(struct store_session *session)
         at = next;
     }
     store_message_free(&session->message);
+    base_buf_free(&session->pinned);
     base_buf_free(&session->key_bytes);
     free(session);
 }

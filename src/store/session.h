@@ -23,6 +23,7 @@ struct store_session;
 struct store_session_options {
     uint8_t client_id[16];
     const char *name;
+    const char *tenant; /* NULL: the default one */
     uint64_t backoff_first_ns;
     uint64_t backoff_max_ns;
     uint64_t reply_timeout_ns;

@@ -13,9 +13,13 @@ static void acknowledge_facts(struct store_session *session, uint64_t segment)
 static int apply_fact(struct store_mirror *mirror, const struct wire_fact *fact,
                       struct wire_view key)
 {
+    int status;
     switch (fact->kind) {
     case WIRE_FACT_PLACED:
-        return store_mirror_place(mirror, fact->offset, fact->size, key.data, (uint32_t)key.size);
+        status = store_mirror_place(mirror, fact->offset, fact->size, key.data, (uint32_t)key.size);
+        if (status == YOLK_OK && (fact->session & WIRE_FACT_HARD_PIN))
+            store_mirror_pin(mirror, fact->offset);
+        return status;
     case WIRE_FACT_FREED:
         store_mirror_free(mirror, fact->offset);
         return YOLK_OK;

@@ -69,6 +69,7 @@ void store_session_send_open(struct store_session *session, uint64_t now_ns)
     open.generation = session->generation;
     open.request.op = 1; /* any constant: with the generation it marks a repeated message */
     open.name = wire_view_text(session->options.name);
+    open.tenant = wire_view_text(session->options.tenant);
     open.held = wire_view_buf(&session->message.extra);
     send_step(session, now_ns, WIRE_SESSION_OPEN, &open);
 }
@@ -138,6 +139,7 @@ static int next_entry(const struct store_session *session, uint64_t *cursor,
     out->size = entry.size;
     out->checksum = 0;
     out->key_size = entry.key_size;
+    out->pinned = entry.pinned;
     memcpy(out->key, entry.key, entry.key_size);
     return 1;
 }
@@ -145,10 +147,11 @@ static int next_entry(const struct store_session *session, uint64_t *cursor,
 /* Notes the entries of one offer, from the cursor on. Keys are copied: a disk's may go any time. */
 static void gather_offer(struct store_session *session)
 {
-    struct store_disk_offer entry;
+    struct store_disk_offer entry = {.pinned = 0}; /* a disk does not say */
     uint64_t cursor = session->offer_cursor;
 
     session->offered_count = 0;
+    base_buf_clear(&session->pinned);
     base_buf_clear(&session->key_bytes);
     while (session->offered_count < OFFER_KEYS_MAX) {
         uint64_t next = cursor;
@@ -159,6 +162,7 @@ static void gather_offer(struct store_session *session)
             break;
         struct wire_offer offer = {entry.offset, entry.size, entry.checksum};
         if (base_buf_append(&session->key_bytes, entry.key, entry.key_size) != YOLK_OK ||
+            (entry.pinned && wire_u32s_append(&session->pinned, count) != YOLK_OK) ||
             wire_offer_append(&session->message.extra, &offer) != YOLK_OK)
             break;
         session->offered[count] = entry.offset;
@@ -195,6 +199,7 @@ void store_session_send_offer(struct store_session *session, uint64_t now_ns)
     offer.segment = session->mounts[session->part].segment;
     offer.keys = wire_view_buf(&session->message.keys);
     offer.recs = wire_view_buf(&session->message.extra);
+    offer.pinned = wire_view_buf(&session->pinned);
     offer.last = (uint32_t)session->offer_last;
     send_step(session, now_ns, WIRE_MIRROR_OFFER, &offer);
 }

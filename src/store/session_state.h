@@ -80,6 +80,7 @@ struct store_session {
     uint32_t offered_count; /* entries of the offer in flight, and where they lie */
     uint64_t offered[OFFER_KEYS_MAX];
     struct base_buf key_bytes;
+    struct base_buf pinned; /* indexes into offered */
     uint32_t key_ends[OFFER_KEYS_MAX];
     int restarted;
     int wants_unmount;
