@@ -83,6 +83,19 @@ static void superblock_is_judged(void **state)
     }
 }
 
+/* Field by field: what lies between them says nothing. */
+static void assert_same_frame(const struct format_frame *a, const struct format_frame *b)
+{
+    assert_int_equal(a->epoch, b->epoch);
+    assert_int_equal(a->index, b->index);
+    assert_int_equal(a->blocks, b->blocks);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_int_equal(a->records, b->records);
+    assert_int_equal(a->synced, b->synced);
+    assert_int_equal(a->complete, b->complete);
+    assert_int_equal(a->cursor, b->cursor);
+}
+
 static void frame_is_whole_or_none(void **state)
 {
     (void)state;
@@ -113,7 +126,7 @@ static void frame_is_whole_or_none(void **state)
     assert_int_equal(frame.blocks, 1);
     struct format_frame back;
     assert_true(format_frame_decode(bytes, FORMAT_BLOCK, 77, &back));
-    assert_memory_equal(&back, &frame, sizeof frame);
+    assert_same_frame(&back, &frame);
     assert_false(format_frame_decode(bytes, FORMAT_BLOCK, 78, &back));
     assert_false(format_frame_decode(bytes, FORMAT_BLOCK - 1, 77, &back));
     for (size_t i = 0; i < 8 * FORMAT_BLOCK; i += 61) {

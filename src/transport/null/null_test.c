@@ -30,19 +30,23 @@ static void *next_symbol(const char *name)
 
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-    static int (*real)(pthread_mutex_t *);
-    if (real == NULL)
-        *(void **)&real = next_symbol("pthread_mutex_lock");
+    static void *_Atomic found; /* by whichever threads come first, and always the same */
+    int (*real)(pthread_mutex_t *);
+    if (found == NULL)
+        found = next_symbol("pthread_mutex_lock");
     locks++;
+    *(void **)&real = found;
     return real(mutex);
 }
 
 int pthread_rwlock_rdlock(pthread_rwlock_t *lock)
 {
-    static int (*real)(pthread_rwlock_t *);
-    if (real == NULL)
-        *(void **)&real = next_symbol("pthread_rwlock_rdlock");
+    static void *_Atomic found; /* by whichever threads come first, and always the same */
+    int (*real)(pthread_rwlock_t *);
+    if (found == NULL)
+        found = next_symbol("pthread_rwlock_rdlock");
     locks++;
+    *(void **)&real = found;
     return real(lock);
 }
 
