@@ -29,9 +29,9 @@ typedef void *mooncake_store_t;
 /* How a put stores its values; NULL means one copy and nothing else. */
 struct mooncake_replicate_config {
     size_t replica_num; /* copies, each in the memory of another node; at least 1 */
-    int with_soft_pin;
-    int with_hard_pin;
-    const char **preferred_segments;
+    int with_soft_pin;  /* leaves memory only when nothing else can, for the master's time */
+    int with_hard_pin;  /* is never evicted; -200 once pins have their share of the memory */
+    const char **preferred_segments; /* "host:port" of nodes to be tried first; may be NULL */
     size_t preferred_segments_count;
 };
 typedef struct mooncake_replicate_config mooncake_replicate_config_t;

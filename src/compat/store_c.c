@@ -136,13 +136,11 @@ static void batch_free(struct batch *batch)
 
 /* What stands in each kvs[i].result afterwards are Mooncake's numbers. */
 static void perform(struct yolk_store *store, enum verb verb, struct batch *batch, size_t count,
-                    size_t replica_num)
+                    const struct yolk_put_options *options)
 {
     enum yolk_status status;
     if (verb == VERB_PUT)
-        status =
-            yolk_store_put_replicas(store, batch->kvs, count,
-                                    replica_num > UINT32_MAX ? UINT32_MAX : (uint32_t)replica_num);
+        status = yolk_store_put_with(store, batch->kvs, count, options);
     else if (verb == VERB_GET)
         status = yolk_store_get(store, batch->kvs, count);
     else
@@ -155,11 +153,26 @@ static void perform(struct yolk_store *store, enum verb verb, struct batch *batc
     }
 }
 
-static int config_check(const mooncake_replicate_config_t *config)
+static int read_config(const mooncake_replicate_config_t *config, struct yolk_put_options *options)
 {
-    if (config != NULL && config->with_hard_pin)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
-                         "with_hard_pin: values cannot be kept from eviction for ever");
+    yolk_put_options_init(options);
+    if (config == NULL)
+        return YOLK_OK;
+    if (config->replica_num == 0 || config->replica_num > UINT32_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "replica_num is %zu: must be at least 1, and as "
+                         "many as the store can make",
+                         config->replica_num);
+    options->replica_num = (uint32_t)config->replica_num;
+    options->hard_pin = config->with_hard_pin != 0;
+    if (config->with_soft_pin) {
+        options->soft_pin = YOLK_SOFT_PIN_SET;
+        options->soft_pin_ttl_ms = YOLK_SOFT_PIN_TTL_DEFAULT;
+    }
+    if (config->preferred_segments != NULL) {
+        options->preferred_segments = config->preferred_segments;
+        options->preferred_segment_count = config->preferred_segments_count;
+    }
     return YOLK_OK;
 }
 
@@ -186,11 +199,12 @@ static void run(struct handle *handle, enum verb verb, const char *const *keys,
                 const mooncake_replicate_config_t *config, int *numbers, int64_t *sizes_out)
 {
     struct batch batch = {0};
-    int status = handle->store == NULL ? YOLK_ERR_CLOSED : config_check(config);
+    struct yolk_put_options options;
+    int status = handle->store == NULL ? (int)YOLK_ERR_CLOSED : read_config(config, &options);
     if (status == YOLK_OK)
         status = batch_make(&batch, keys, buffers, sizes, count);
     if (status == YOLK_OK)
-        perform(handle->store, verb, &batch, count, config == NULL ? 1 : config->replica_num);
+        perform(handle->store, verb, &batch, count, &options);
     for (size_t i = 0; i < count; i++) {
         int64_t number = status == YOLK_OK ? batch.kvs[i].result : compat_code_of(status);
         if (numbers != NULL)

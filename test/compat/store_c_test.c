@@ -188,6 +188,27 @@ static void what_cannot_be_kept_is_refused(void **state)
     assert_int_equal(mooncake_store_put(*state, "", "v", 1, NULL), INVALID_PARAMS);
 }
 
+static void pins_and_preferred_segments_are_taken(void **state)
+{
+    static char values[MEMORY / 64];
+    const char *there[] = {"localhost:17812"}, *missing[] = {"elsewhere:1", NULL};
+    mooncake_replicate_config_t config = {.replica_num = 1, .with_hard_pin = 1};
+    char key[32];
+    assert_int_equal(mooncake_store_put(*state, "pinned", "v", 1, &config), 0);
+    config = (mooncake_replicate_config_t){1, 1, 0, there, 1};
+    assert_int_equal(mooncake_store_put(*state, "soft", "v", 1, &config), 0);
+    config = (mooncake_replicate_config_t){1, 0, 0, missing, 1};
+    assert_int_equal(mooncake_store_put(*state, "elsewhere", "v", 1, &config), 0);
+    /* Three times what there is room for: only what is pinned stays. */
+    for (int i = 0; i < 192; i++) {
+        (void)snprintf(key, sizeof(key), "other/%d", i);
+        assert_int_equal(mooncake_store_put(*state, key, values, sizeof(values), NULL), 0);
+    }
+    assert_int_equal(mooncake_store_is_exist(*state, "pinned"), 1);
+    assert_int_equal(mooncake_store_is_exist(*state, "soft"), 1);
+    assert_int_equal(mooncake_store_is_exist(*state, "other/0"), 0);
+}
+
 static void null_pointers_are_refused(void **state)
 {
     char c = 0;
@@ -392,6 +413,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_pattern_may_choose_thousands, open_it, close_it),
         cmocka_unit_test_setup_teardown(the_host_name_is_told, open_it, close_it),
         cmocka_unit_test_setup_teardown(what_cannot_be_kept_is_refused, open_it, close_it),
+        cmocka_unit_test_setup_teardown(pins_and_preferred_segments_are_taken, open_it, close_it),
         cmocka_unit_test_setup_teardown(null_pointers_are_refused, open_it, close_it),
         cmocka_unit_test(a_store_that_is_not_set_up_answers),
         cmocka_unit_test(setup_refuses_what_cannot_be),
