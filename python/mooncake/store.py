@@ -70,10 +70,12 @@ class ReplicaStatus(enum.IntEnum):
 class ReplicateConfig:
     """How a put stores its values. Its content is read during the call: one object may be changed and used again.
 
-    replica_num copies are made, each in the memory of another node. Wishes that have no effect yet: preferred_segment,
-    preferred_segments, preferred_nof_segments, prefer_alloc_in_same_node, soft_pin_action, soft_pin_ttl_ms, group_ids,
-    data_type. A put is refused (-1012) with with_hard_pin, nof_replica_num or dfs_replica_num, whose promise could not
-    be kept.
+    replica_num: copies, each in the memory of another node. preferred_segment, preferred_segments: nodes, by their
+    get_hostname(), to be tried first. prefer_alloc_in_same_node: keys of one call go where the first does, if there is
+    room. soft_pin_action, soft_pin_ttl_ms: for so long (None: the master's default) others are evicted first.
+    with_hard_pin: never evicted, only removed. group_ids: one a key (None: none); keys of a group are evicted together.
+    data_type is a label that nothing reads here. A put is refused (-1012) with nof_replica_num, preferred_nof_segments or
+    dfs_replica_num: there are no such copies.
     """
 
     __slots__ = ("replica_num", "nof_replica_num", "dfs_replica_num", "soft_pin_action", "_soft_pin_ttl_ms",
@@ -287,12 +289,6 @@ def _host_for_peers(host, master):
     return host
 
 
-def _refuse_tenant(tenant):
-    if tenant not in ("", "default"):
-        raise _Refused(_UNSUPPORTED, "tenant_id is %r: tenants are not kept apart, so only \"default\" is accepted"
-                       % tenant)
-
-
 class MooncakeDistributedStore(_store.Store):
     """A store of immutable values by key, in the memory and on the disks of several processes.
 
@@ -318,8 +314,8 @@ class MooncakeDistributedStore(_store.Store):
         master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
         refuses the puts that copy, no other effect. protocol: tcp, or rdma, which falls back to TCP; shared memory is
         used on one host. enable_ssd_offload, ssd_offload_path: a folder on a disk that values go to when the memory is
-        full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it. tenant_id: only "default". Without effect: metadata_server,
-        rdma_devices, engine, enable_client_http_server, client_http_port.
+        full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it. tenant_id: whose keys this store sees. Without effect:
+        metadata_server, rdma_devices, engine, enable_client_http_server, client_http_port.
         """
         if isinstance(local_hostname, dict):
             return self._setup_from(local_hostname)
@@ -352,7 +348,7 @@ class MooncakeDistributedStore(_store.Store):
             ssd_size, ssd_file = 0, None
             if _flag("enable_ssd_offload", ssd):
                 ssd_size, ssd_file = _ssd(_text("ssd_offload_path", ssd_path))
-            _refuse_tenant(_text("tenant_id", tenant))
+            tenant = _text("tenant_id", tenant) or "default"
             timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
             put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
             exist_timeout_ms = _bytes("exist_timeout_ms", times.get("exist_timeout_ms", min(1000, timeout_ms)))
@@ -365,7 +361,27 @@ class MooncakeDistributedStore(_store.Store):
         name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
         code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
                           os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0,
-                          exist_timeout_ms)
+                          exist_timeout_ms, tenant, None, 0)
+        if code == 0:
+            self._hostname = name
+        return code
+
+    def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
+        """Joins through a client on this machine that answers others at server_address ("host:port"): it says which
+        cluster, and its memory serves. mem_pool_size: what alloc_from_mem_pool() gives from; local_buffer_size: 0 refuses
+        the puts that copy. 0 or a negative code."""
+        try:
+            pool_size = _bytes("mem_pool_size", mem_pool_size)
+            buffer_size = _bytes("local_buffer_size", local_buffer_size)
+            server = _text("server_address", server_address)
+            if not server:
+                raise _Refused(_INVALID, "server_address is empty: must be the host:port of a real client on this machine")
+        except _Refused as refused:
+            return _store._fail(*refused.args)
+        _warn_of_variables()
+        name = "%s:%d" % (os.uname().nodename, _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
+        code = self._open(None, name, None, 0, 0, None, "auto", os.environ.get("YOLK_SECRET_FILE"), 30000, 1000,
+                          buffer_size == 0, 1000, None, server, pool_size)
         if code == 0:
             self._hostname = name
         return code

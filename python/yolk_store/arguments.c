@@ -9,7 +9,7 @@
 void batch_init(struct batch *batch)
 {
     memset(batch, 0, sizeof(*batch));
-    batch->replica_num = 1;
+    yolk_put_options_init(&batch->options);
 }
 
 void batch_free(struct batch *batch)
@@ -19,7 +19,10 @@ void batch_free(struct batch *batch)
     free(batch->views);
     free(batch->slices);
     free(batch->kvs);
+    free(batch->names);
     Py_CLEAR(batch->keys);
+    Py_CLEAR(batch->preferred);
+    Py_CLEAR(batch->groups);
 }
 
 int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...)
@@ -127,7 +130,7 @@ int argument_address(PyObject *object, uint64_t *value)
     return 0;
 }
 
-static void fail_lengths(struct batch *batch, const char *what, size_t count)
+void batch_fail_lengths(struct batch *batch, const char *what, size_t count)
 {
     char text[160];
     (void)PyOS_snprintf(text, sizeof(text), "%zu %s for %zu keys", count, what, batch->count);
@@ -153,8 +156,8 @@ int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes)
         goto out;
     size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
     if (given != batch->count || sized != batch->count) {
-        fail_lengths(batch, given != batch->count ? "buffer_ptrs" : "sizes",
-                     given != batch->count ? given : sized);
+        batch_fail_lengths(batch, given != batch->count ? "buffer_ptrs" : "sizes",
+                           given != batch->count ? given : sized);
         status = 0;
         goto out;
     }
@@ -224,8 +227,8 @@ int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes)
         goto out;
     size_t given = (size_t)PyTuple_Size(from), sized = (size_t)PyTuple_Size(bytes);
     if (given != batch->count || sized != batch->count) {
-        fail_lengths(batch, given != batch->count ? "all_buffer_ptrs" : "all_sizes",
-                     given != batch->count ? given : sized);
+        batch_fail_lengths(batch, given != batch->count ? "all_buffer_ptrs" : "all_sizes",
+                           given != batch->count ? given : sized);
         status = 0;
         goto out;
     }
@@ -269,7 +272,7 @@ int batch_values(struct batch *batch, PyObject *values)
         return -1;
     size_t given = (size_t)PyTuple_Size(list);
     if (given != batch->count) {
-        fail_lengths(batch, "values", given);
+        batch_fail_lengths(batch, "values", given);
         status = 0;
         goto out;
     }
@@ -297,59 +300,5 @@ int batch_parts(struct batch *batch, PyObject *parts)
             return -1;
     batch->kvs[0].slices = batch->slices;
     batch->kvs[0].slice_count = given;
-    return 0;
-}
-
-/* ---- ReplicateConfig ---- */
-
-static int attribute_number(PyObject *config, const char *name, uint64_t *value)
-{
-    PyObject *object = PyObject_GetAttrString(config, name);
-    int status = object == NULL ? -1 : argument_address(object, value);
-    Py_XDECREF(object);
-    return status;
-}
-
-static int attribute_flag(PyObject *config, const char *name, int *value)
-{
-    PyObject *object = PyObject_GetAttrString(config, name);
-    *value = object == NULL ? -1 : PyObject_IsTrue(object);
-    Py_XDECREF(object);
-    return *value < 0 ? -1 : 0;
-}
-
-static int check_groups(struct batch *batch, PyObject *config)
-{
-    PyObject *groups = PyObject_GetAttrString(config, "group_ids");
-    if (groups == NULL)
-        return -1;
-    Py_ssize_t count = groups == Py_None ? 0 : PyObject_Length(groups);
-    if (count >= 0 && groups != Py_None && (size_t)count != batch->count)
-        fail_lengths(batch, "group_ids", (size_t)count);
-    Py_DECREF(groups);
-    return count < 0 ? -1 : 0;
-}
-
-int batch_config(struct batch *batch, PyObject *config)
-{
-    uint64_t replicas, elsewhere, shared;
-    int pinned;
-    if (config == NULL || config == Py_None)
-        return 0;
-    if (attribute_number(config, "replica_num", &replicas) != 0 ||
-        attribute_number(config, "nof_replica_num", &elsewhere) != 0 ||
-        attribute_number(config, "dfs_replica_num", &shared) != 0 ||
-        attribute_flag(config, "with_hard_pin", &pinned) != 0 || check_groups(batch, config) != 0)
-        return -1;
-    batch->replica_num = replicas > UINT32_MAX ? UINT32_MAX : (uint32_t)replicas;
-    if (pinned)
-        batch->failure = code_with_text(
-            YOLK_ERR_UNSUPPORTED,
-            "ReplicateConfig.with_hard_pin: values cannot be kept from eviction for ever");
-    if (elsewhere != 0 || shared != 0)
-        batch->failure =
-            code_with_text(YOLK_ERR_UNSUPPORTED,
-                           "ReplicateConfig.nof_replica_num and .dfs_replica_num: copies lie "
-                           "in the memory and on the disks of nodes only");
     return 0;
 }

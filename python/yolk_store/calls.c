@@ -24,7 +24,9 @@ static enum yolk_status ask(struct yolk_store *store, struct batch *batch, enum 
 {
     switch (verb) {
     case VERB_PUT:
-        return yolk_store_put_replicas(store, batch->kvs, batch->count, batch->replica_num);
+        return yolk_store_put_with(store, batch->kvs, batch->count, &batch->options);
+    case VERB_UPSERT:
+        return yolk_store_upsert(store, batch->kvs, batch->count, &batch->options);
     case VERB_GET:
         return yolk_store_get(store, batch->kvs, batch->count);
     case VERB_EXIST:
@@ -58,7 +60,7 @@ void calls_perform(struct store *self, struct batch *batch, enum verb verb)
         (void)code_of_failure(status);
     for (size_t i = 0; i < batch->count; i++) {
         int64_t code = code_of(batch->kvs[i].result);
-        batch->kvs[i].result = verb == VERB_PUT && code > 0 ? 0 : code;
+        batch->kvs[i].result = (verb == VERB_PUT || verb == VERB_UPSERT) && code > 0 ? 0 : code;
     }
 }
 

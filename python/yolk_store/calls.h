@@ -13,7 +13,15 @@ struct store {
     uint64_t exist_timeout_ms; /* of is_exist() */
 };
 
-enum verb { VERB_PUT, VERB_GET, VERB_EXIST, VERB_EXIST_SOON, VERB_REMOVE, VERB_REMOVE_FORCED };
+enum verb {
+    VERB_UPSERT,
+    VERB_PUT,
+    VERB_GET,
+    VERB_EXIST,
+    VERB_EXIST_SOON,
+    VERB_REMOVE,
+    VERB_REMOVE_FORCED
+};
 
 extern const char calls_not_set_up[];
 
@@ -27,10 +35,15 @@ PyObject *calls_answer_all(struct store *self, struct batch *batch, int taken, e
 
 /* puts.c, gets.c, asks.c: the methods by their Python names */
 PyObject *store_put(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_upsert(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_put_parts(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_upsert_parts(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_put_batch(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_upsert_batch(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_put_from(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_upsert_from(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_put_from(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_batch_upsert_from(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_put_from_multi_buffers(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_into(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_get_into(PyObject *object, PyObject *args, PyObject *named);

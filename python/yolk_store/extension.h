@@ -67,8 +67,10 @@ struct batch {
     size_t slice_count;
     Py_buffer *views;
     size_t view_count;
-    uint32_t replica_num; /* puts */
-    int64_t failure;      /* a code that all keys get without being asked for; 0: none */
+    struct yolk_put_options options; /* puts; borrows from the rest */
+    PyObject *preferred, *groups;    /* tuples of what `names` points into */
+    const char **names;
+    int64_t failure; /* a code that all keys get without being asked for; 0: none */
 };
 void batch_init(struct batch *batch);
 void batch_free(struct batch *batch);
@@ -82,13 +84,19 @@ int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes)
 int batch_values(struct batch *batch, PyObject *values);
 /* All bytes-like objects of tuple `parts` from `first` on are the value of the one key. */
 int batch_parts(struct batch *batch, PyObject *parts);
-/* Reads a ReplicateConfig or None. What cannot be promised becomes the batch's failure. */
-int batch_config(struct batch *batch, PyObject *config);
+/* "N what for so many keys", as the batch's failure. */
+void batch_fail_lengths(struct batch *batch, const char *what, size_t count);
 /* As PyArg_ParseTupleAndKeywords, which does not name the keyword that is one too many. */
 int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...);
 /* The items of a sequence that is no text; `what` names it. New reference. */
 PyObject *argument_tuple(PyObject *object, const char *what);
 int argument_address(PyObject *object, uint64_t *value);
+
+/* ---- config.c ---- */
+
+/* Reads a ReplicateConfig or None, after the keys. What cannot be promised becomes the batch's
+ * failure; -1 with an exception. */
+int batch_config(struct batch *batch, PyObject *config);
 
 /* ---- handle.c ---- */
 extern PyType_Spec handle_spec;

@@ -11,17 +11,18 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     static char *names[] = {"master",     "name",        "host",           "segment_size",
                             "ssd_size",   "ssd_path",    "transport",      "secret_file",
                             "timeout_ms", "put_wait_ms", "zero_copy_only", "exist_timeout_ms",
-                            NULL};
+                            "tenant_id",  "real_client", "pool_size",      NULL};
     struct store *self = (struct store *)object;
     struct yolk_store_options options;
-    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms;
+    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms, pool_size;
     int zero_copy_only;
     int64_t code;
     yolk_store_options_init(&options);
-    if (!argument_parse(args, named, "zzzKKzzzKKpK", names, &options.master, &options.name,
+    if (!argument_parse(args, named, "zzzKKzzzKKpKzzK", names, &options.master, &options.name,
                         &options.host, &segment_size, &ssd_size, &options.ssd_path,
                         &options.transport, &options.secret_file, &timeout_ms, &put_wait_ms,
-                        &zero_copy_only, &exist_timeout_ms))
+                        &zero_copy_only, &exist_timeout_ms, &options.tenant_id,
+                        &options.real_client, &pool_size))
         return NULL;
     if (self->session != NULL || self->opening)
         return PyLong_FromLongLong(
@@ -30,6 +31,7 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     options.ssd_size_bytes = ssd_size;
     options.timeout_ms = timeout_ms;
     options.put_wait_ms = put_wait_ms;
+    options.pool_size_bytes = pool_size;
     struct session *session;
     self->opening = 1;
     PyThreadState *thread = PyEval_SaveThread();
@@ -168,6 +170,17 @@ static PyMethodDef methods[] = {
     METHOD(batch_put_from_multi_buffers, "($self, keys, all_buffer_ptrs, all_sizes, config=None)",
            "Stores the pieces at all_buffer_ptrs[i], gathered, as keys[i]. A list of 0 or negative "
            "codes."),
+    METHOD(
+        upsert, "($self, key, value, config=None)",
+        "As put(), in place of the value that the key has, if any: readers get the old one or the "
+        "new one, whole."),
+    METHOD(upsert_parts, "($self, key, *parts, config=None)", "As put_parts(), and as upsert()."),
+    METHOD(upsert_batch, "($self, keys, values, config=None)",
+           "As put_batch(), and as upsert(); of a key given twice the last wins."),
+    METHOD(upsert_from, "($self, key, buffer_ptr, size, config=None)",
+           "As put_from(), and as upsert()."),
+    METHOD(batch_upsert_from, "($self, keys, buffer_ptrs, sizes, config=None)",
+           "As batch_put_from(), and as upsert(); of a key given twice the last wins."),
     METHOD(get, "($self, key)", "The value as bytes; b\"\" if it is not there, or on an error."),
     METHOD(get_batch, "($self, keys)", "A list of what get() gives."),
     METHOD(get_buffer, "($self, key)",

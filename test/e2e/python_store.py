@@ -43,6 +43,7 @@ UNREACHED = {
     "YOLK_ERR_SYSTEM": "the operating system refuses",
     "YOLK_ERR_LINK": "tried again until TIMEOUT, or REFUSED",
     "YOLK_ERR_TIMEOUT": "which of TIMEOUT, REFUSED and LINK a dead master gives is a matter of timing",
+    "YOLK_ERR_QUOTA": "a master with tenants; python_options.py has one",
     "YOLK_ERR_OVERLAP": "overlapping registrations are refused as INVALID",
 }
 
@@ -81,7 +82,10 @@ def codes(context):
     del held
     config = m.ReplicateConfig()
     config.with_hard_pin = True
-    reach("YOLK_ERR_UNSUPPORTED", store.put("pinned", b"1", config), -1012, "with_hard_pin")
+    reach("YOLK_ERR_PIN_LIMIT", store.put("pinned", bytes(15 * MIB), config), -200, "pin")
+    config.with_hard_pin = False
+    config.nof_replica_num = 1
+    reach("YOLK_ERR_UNSUPPORTED", store.put("elsewhere", b"1", config), -1012, "nof_replica_num")
 
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -99,6 +103,8 @@ def codes(context):
     other = m.MooncakeDistributedStore()
     reach("YOLK_ERR_CLOSED", other.put("k", b""), -600, "not set up")
     reach("YOLK_ERR_AUTH", other.setup("localhost", "", 0, MIB, "tcp", "", guarded), -601, "")
+    unknown = {"master_server_addr": address, "tenant_id": "me", "global_segment_size": 0}
+    reach("YOLK_ERR_NO_TENANT", other.setup(unknown), -1701, "tenant")
     wrong = {"master_server_addr": address, "timeout_ms": 10, "put_wait_ms": 20}
     reach("YOLK_ERR_CONFIG", other.setup(wrong), -600, "put_wait_ms")
     nobody = {"master_server_addr": "127.0.0.1:%d" % free_port(), "timeout_ms": 500}
@@ -218,7 +224,7 @@ def setup_forms(context):
     check_equal(store.put("k", bytes(15 * MIB)), 0, m.last_error())
     check_equal(store.close(), 0)
     for settings, words in (({"global_segment_sise": 1}, "'global_segment_sise'"), ({"global_segment_size": "16 PB"}, "16 PB"),
-                            ({"protocol": "ascend"}, "'ascend'"), ({"tenant_id": "me"}, "'me'"),
+                            ({"protocol": "ascend"}, "'ascend'"), ({"tenant_id": "me"}, "tenant"),
                             ({"local_hostname": "host:0"}, "host:0"),
                             ({"enable_ssd_offload": "true"}, "ssd_offload_path")):
         check(store.setup({"master_server_addr": address, **settings}) < 0, str(settings))
@@ -250,6 +256,9 @@ def surface(context):
         "put": "key value config", "put_batch": "keys values config", "put_parts": "key parts config",
         "put_from": "key buffer_ptr size config", "batch_put_from": "keys buffer_ptrs sizes config",
         "batch_put_from_multi_buffers": "keys all_buffer_ptrs all_sizes config",
+        "upsert": "key value config", "upsert_batch": "keys values config", "upsert_parts": "key parts config",
+        "upsert_from": "key buffer_ptr size config", "batch_upsert_from": "keys buffer_ptrs sizes config",
+        "setup_dummy": "mem_pool_size local_buffer_size server_address",
         "get": "key", "get_batch": "keys", "get_buffer": "key", "batch_get_buffer": "keys",
         "get_into": "key buffer_ptr size", "batch_get_into": "keys buffer_ptrs sizes",
         "batch_get_into_multi_buffers": "keys all_buffer_ptrs all_sizes prefer_alloc_in_same_node",
@@ -275,7 +284,7 @@ def surface(context):
               "prefer_alloc_in_same_node": False, "regex_pattern": "a+", "all_keys": [["k"]], "all_dst_offsets": [[[0]]],
               "all_src_offsets": [[[0]]]}
     for name, parameters in wanted.items():
-        if name in ("setup", "put_parts", "close", "health_check", "get_hostname"):
+        if name in ("setup", "setup_dummy", "put_parts", "upsert_parts", "close", "health_check", "get_hostname"):
             continue
         given = {p: values[p] for p in parameters.split()}
         if name == "get_into_ranges":
