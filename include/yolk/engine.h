@@ -155,6 +155,12 @@ yolk_engine_segment_open(struct yolk_engine *engine,
 /* Requests in flight go on; new ones are refused. Targets are closed when the last is over. */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine,
                                                          uint64_t segment);
+YOLK_MUST_USE enum yolk_status yolk_engine_segment_size(struct yolk_engine *engine,
+                                                        uint64_t segment, uint64_t *size);
+/* What is known of the way to it, without asking: YOLK_OK; STALE: its provider knows no such
+ * segment any more; else why the last use of each route failed. */
+YOLK_MUST_USE enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine,
+                                                          uint64_t segment);
 /* Read-only view of the whole segment, valid until segment_close. UNSUPPORTED: none on this route.
  */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t segment,

@@ -81,6 +81,7 @@ struct segment {
     uint64_t size;
     uint64_t session;
     struct yolk_served *own; /* served for this segment alone, ended with it; else NULL */
+    _Atomic bool stale;      /* its provider said so of an access */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
 struct segment_slot {

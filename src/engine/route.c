@@ -173,6 +173,8 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
 {
     struct route *route = &segment->routes[transport];
     bool failed = engine_blames_route(status);
+    if (status == YOLK_ERR_STALE)
+        atomic_store(&segment->stale, true);
     if (!failed && !atomic_load_explicit(&route->troubled, memory_order_relaxed))
         return;
     if (!failed && status != YOLK_OK)
@@ -188,6 +190,33 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
             ENGINE_COUNT(engine, breakers, 1);
     }
     pthread_mutex_unlock(&route->lock);
+}
+
+enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine, uint64_t handle)
+{
+    if (engine == NULL)
+        return YOLK_ERR_INVALID;
+    struct segment *segment = segment_acquire(engine, handle);
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
+    enum yolk_status result = YOLK_ERR_NO_ROUTE;
+    bool sound = false;
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        struct route *route = &segment->routes[i];
+        if (route->text == NULL)
+            continue;
+        pthread_mutex_lock(&route->lock);
+        bool troubled = atomic_load(&route->troubled);
+        sound = sound || (route->unfit == YOLK_OK && !troubled);
+        result = tell_most(result, route->unfit != YOLK_OK ? route->unfit : route->breaker.last);
+        pthread_mutex_unlock(&route->lock);
+    }
+    if (sound)
+        result = YOLK_OK;
+    if (atomic_load(&segment->stale))
+        result = YOLK_ERR_STALE;
+    segment_release(segment);
+    return result;
 }
 
 enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,

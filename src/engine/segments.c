@@ -162,6 +162,19 @@ struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle)
     return segment;
 }
 
+enum yolk_status yolk_engine_segment_size(struct yolk_engine *engine, uint64_t handle,
+                                          uint64_t *size)
+{
+    if (engine == NULL || size == NULL)
+        return YOLK_ERR_INVALID;
+    struct segment *segment = segment_acquire(engine, handle);
+    if (segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
+    *size = segment->size;
+    segment_release(segment);
+    return YOLK_OK;
+}
+
 void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served)
 {
     struct segment *segment = segment_acquire(engine, handle);

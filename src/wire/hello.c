@@ -158,7 +158,7 @@ static int check_hello(struct wire_hello_machine *m, const struct wire_hello *he
                     m->version_min, m->version_max, hello->min, hello->max);
     if (hello->role < WIRE_ROLE_CLIENT || hello->role > WIRE_ROLE_ADMIN)
         return fail(m, YOLK_ERR_UNSUPPORTED, "unknown role %u", hello->role);
-    bool known = hello->purpose >= WIRE_PURPOSE_CONTROL && hello->purpose <= WIRE_PURPOSE_NOTIFY;
+    bool known = hello->purpose >= WIRE_PURPOSE_CONTROL && hello->purpose <= WIRE_PURPOSE_PEER;
     if (!known || (m->purposes && !(m->purposes >> hello->purpose & 1)))
         return fail(m, YOLK_ERR_UNSUPPORTED,
                     "connections of purpose %u are not served at this address", hello->purpose);

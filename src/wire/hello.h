@@ -17,7 +17,7 @@
 #define WIRE_HELLO_TEXT_MAX 160u
 
 enum wire_role { WIRE_ROLE_CLIENT = 1, WIRE_ROLE_NODE = 2, WIRE_ROLE_ADMIN = 3 };
-enum wire_purpose { WIRE_PURPOSE_CONTROL = 1, WIRE_PURPOSE_DATA = 2, WIRE_PURPOSE_NOTIFY = 3 };
+enum wire_purpose { WIRE_PURPOSE_CONTROL = 1, WIRE_PURPOSE_DATA = 2, WIRE_PURPOSE_PEER = 3 };
 
 /* What one side says. The server ignores role, purpose and session: it takes the client's. */
 struct wire_hello_options {

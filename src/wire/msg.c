@@ -234,6 +234,19 @@ static const struct wire_field client_setup_reply[] = {
     STR(wire_client_setup_reply, 12, name),
 };
 
+static const struct wire_field peer_describe[] = {U32(wire_peer_describe, 1, buffers)};
+static const struct wire_field peer_describe_reply[] = {
+    REPLY(wire_peer_describe_reply),
+    U64(wire_peer_describe_reply, 10, segment),
+    STR(wire_peer_describe_reply, 11, endpoints),
+    STR(wire_peer_describe_reply, 12, name),
+    BIN(wire_peer_describe_reply, 13, buffers, WIRE_PEER_BUFFER_SIZE),
+};
+static const struct wire_field peer_notify[] = {
+    STR(wire_peer_notify, 1, name),
+    BIN(wire_peer_notify, 2, message, 0),
+};
+
 /* Maxima of bodies, each with room for the fields around what it is named after. */
 enum {
     MAX_HELLO = 1024,
@@ -305,6 +318,10 @@ static const struct wire_kind_info kinds[] = {
     KIND(TASKS_DONE, MAX_RESULTS, wire_tasks_done, tasks_done),
     KIND(CLIENT_SETUP, MAX_PLAIN, wire_plain_request, plain_request),
     KIND(CLIENT_SETUP_REPLY, MAX_STATUS, wire_client_setup_reply, client_setup_reply),
+    KIND(PEER_DESCRIBE, MAX_HELLO, wire_peer_describe, peer_describe),
+    KIND(PEER_DESCRIBE_REPLY, MAX_FRAME_BODY, wire_peer_describe_reply, peer_describe_reply),
+    KIND(PEER_NOTIFY, MAX_PEER_MESSAGE + 1024, wire_peer_notify, peer_notify),
+    KIND(PEER_NOTIFY_REPLY, MAX_STATUS, wire_status_reply, status_reply),
 };
 
 const struct wire_kind_info *wire_kind_info(uint16_t kind)

@@ -66,6 +66,11 @@ enum wire_kind {
 
     WIRE_CLIENT_SETUP = 90,
     WIRE_CLIENT_SETUP_REPLY = 91,
+
+    WIRE_PEER_DESCRIBE = 120,
+    WIRE_PEER_DESCRIBE_REPLY = 121,
+    WIRE_PEER_NOTIFY = 122,
+    WIRE_PEER_NOTIFY_REPLY = 123,
 };
 
 /* HELLO.features. A peer without the bit skips the fields it does not know, so who needs them
@@ -412,7 +417,26 @@ struct wire_task_done {
     uint64_t disk_size;
     uint32_t checksum; /* OFFLOAD */
 };
+/* ---- between peers, on connections of WIRE_PURPOSE_PEER ---- */
+struct wire_peer_describe {
+    uint32_t buffers; /* 1: list the buffers too */
+};
+struct wire_peer_describe_reply {
+    int32_t status;
+    struct wire_view text;
+    uint64_t segment; /* the addresses of the process */
+    struct wire_view endpoints;
+    struct wire_view name;
+    struct wire_view
+        buffers; /* records: u64 address, u64 size, u32 permission, char location[64] */
+};
+struct wire_peer_notify {
+    struct wire_view name;
+    struct wire_view message;
+};
+
 enum {
+    WIRE_PEER_BUFFER_SIZE = 84,
     WIRE_HELD_SIZE = 32,
     WIRE_OFFER_SIZE = 20,
     WIRE_RESULT_SIZE = 20,

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notifications bound to transfers: one thread watches the tasks, because whoever polls them must
+ * not wait for another peer's answer. */
+#define LOG_ROOM "peer"
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "peer/internal.h"
+#include "platform/clock.h"
+
+enum { PENDING_MAX = 4096, LOOK_NS = 200 * 1000, TARGETS_MAX = 64 };
+
+struct pending {
+    struct base_list node;
+    uint64_t batch;
+    uint32_t first, count;
+    char name[PEER_NAME_MAX];
+    void *message;
+    size_t message_size;
+    size_t target_count;
+    uint64_t targets[TARGETS_MAX];
+};
+
+enum outcome { OUTCOME_WAIT, OUTCOME_SEND, OUTCOME_DROP };
+
+void peer_notifier_init(struct peer_notifier *notifier)
+{
+    memset(notifier, 0, sizeof(*notifier));
+    mutex_init(&notifier->lock);
+    condition_init(&notifier->wake);
+    base_list_init(&notifier->pending);
+}
+
+static void pending_free(struct pending *pending)
+{
+    free(pending->message);
+    free(pending);
+}
+
+static enum outcome look_at(struct yolk_peer *peer, const struct pending *pending)
+{
+    for (uint32_t i = 0; i < pending->count; i++) {
+        struct yolk_task_status status;
+        if (yolk_engine_batch_poll(peer->engine, pending->batch, pending->first + i, &status) !=
+                YOLK_OK ||
+            (status.terminal && status.status != YOLK_OK))
+            return OUTCOME_DROP;
+        if (!status.terminal)
+            return OUTCOME_WAIT;
+    }
+    return OUTCOME_SEND;
+}
+
+static void send_each(struct yolk_peer *peer, const struct pending *pending)
+{
+    for (size_t i = 0; i < pending->target_count; i++)
+        if (yolk_peer_notify(peer, pending->targets[i], pending->name, pending->message,
+                             pending->message_size) != YOLK_OK)
+            log_warn("notification \"%s\" was not delivered: %s", pending->name, yolk_last_error());
+}
+
+static void notifier_main(void *arg)
+{
+    struct yolk_peer *peer = arg;
+    struct peer_notifier *notifier = &peer->notifier;
+    mutex_lock(&notifier->lock);
+    while (!notifier->ending) {
+        struct pending *ready = NULL;
+        BASE_LIST_FOREACH_SAFE(node, &notifier->pending)
+        {
+            struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+            enum outcome outcome = look_at(peer, pending);
+            if (outcome == OUTCOME_WAIT)
+                continue;
+            base_list_remove(node);
+            notifier->count--;
+            if (outcome == OUTCOME_SEND) {
+                ready = pending;
+                break;
+            }
+            pending_free(pending);
+        }
+        if (ready != NULL) {
+            mutex_unlock(&notifier->lock);
+            send_each(peer, ready);
+            pending_free(ready);
+            mutex_lock(&notifier->lock);
+        } else if (notifier->count == 0) {
+            condition_wait(&notifier->wake, &notifier->lock);
+        } else {
+            (void)condition_wait_until(&notifier->wake, &notifier->lock,
+                                       clock_after(clock_real_now_ns(), LOOK_NS));
+        }
+    }
+    mutex_unlock(&notifier->lock);
+}
+
+static void add_target(struct pending *pending, uint64_t segment)
+{
+    for (size_t i = 0; i < pending->target_count; i++)
+        if (pending->targets[i] == segment)
+            return;
+    pending->targets[pending->target_count++] = segment;
+}
+
+enum yolk_status peer_notifier_add(struct yolk_peer *peer, uint64_t batch, uint32_t first,
+                                   uint32_t count, const struct yolk_request *requests,
+                                   const char *name, const void *message, size_t message_size)
+{
+    struct peer_notifier *notifier = &peer->notifier;
+    struct pending *pending = calloc(1, sizeof(*pending));
+    void *copy = malloc(message_size + 1);
+    if (pending == NULL || copy == NULL) {
+        free(pending);
+        free(copy);
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a notification");
+    }
+    if (message_size > 0)
+        memcpy(copy, message, message_size);
+    memcpy(pending->name, name, strlen(name) + 1);
+    pending->batch = batch;
+    pending->first = first;
+    pending->count = count;
+    pending->message = copy;
+    pending->message_size = message_size;
+    enum yolk_status status = YOLK_OK;
+    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
+        if (pending->target_count == TARGETS_MAX)
+            status =
+                base_fail(YOLK_ERR_LIMIT, 0, "one submit notifies at most %d peers", TARGETS_MAX);
+        else
+            add_target(pending, requests[i].segment);
+    }
+    mutex_lock(&notifier->lock);
+    if (status == YOLK_OK && notifier->count >= PENDING_MAX)
+        status = base_fail(YOLK_ERR_LIMIT, 0, "%d notifications wait for their transfers already",
+                           PENDING_MAX);
+    if (status == YOLK_OK && !notifier->started) {
+        status = thread_start(&notifier->thread, "yolk-notify", notifier_main, peer);
+        notifier->started = status == YOLK_OK;
+    }
+    if (status == YOLK_OK) {
+        base_list_push_back(&notifier->pending, &pending->node);
+        notifier->count++;
+        condition_signal(&notifier->wake);
+    }
+    mutex_unlock(&notifier->lock);
+    if (status != YOLK_OK)
+        pending_free(pending);
+    return status;
+}
+
+void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
+{
+    struct peer_notifier *notifier = &peer->notifier;
+    struct base_list ready;
+    base_list_init(&ready);
+    mutex_lock(&notifier->lock);
+    BASE_LIST_FOREACH_SAFE(node, &notifier->pending)
+    {
+        struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+        if (pending->batch != batch)
+            continue;
+        base_list_remove(node);
+        notifier->count--;
+        if (look_at(peer, pending) == OUTCOME_SEND)
+            base_list_push_back(&ready, node);
+        else
+            pending_free(pending);
+    }
+    mutex_unlock(&notifier->lock);
+    struct base_list *node;
+    while ((node = base_list_pop_front(&ready)) != NULL) {
+        struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+        send_each(peer, pending);
+        pending_free(pending);
+    }
+}
+
+void peer_notifier_stop(struct yolk_peer *peer)
+{
+    struct peer_notifier *notifier = &peer->notifier;
+    mutex_lock(&notifier->lock);
+    notifier->ending = true;
+    condition_signal(&notifier->wake);
+    mutex_unlock(&notifier->lock);
+    thread_join(&notifier->thread);
+    struct base_list *node;
+    while ((node = base_list_pop_front(&notifier->pending)) != NULL)
+        pending_free(BASE_CONTAINER(node, struct pending, node));
+    condition_destroy(&notifier->wake);
+    mutex_destroy(&notifier->lock);
+}

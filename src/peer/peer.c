@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A peer's beginning and end, and its memory. */
+#define LOG_ROOM "peer"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "peer/internal.h"
+#include "platform/clock.h"
+#include "platform/random.h"
+#include "transport/loop/loop.h"
+#include "transport/posix/posix.h"
+#include "transport/tcp/tcp.h"
+#include "transport/uring/uring.h"
+
+enum {
+    TIMEOUT_DEFAULT_MS = 3000,
+    NOTIFICATIONS_DEFAULT = 4096,
+    PORT_MIN_DEFAULT = 15000,
+    PORT_MAX_DEFAULT = 17000,
+    TRANSPORTS_MAX = 8,
+};
+
+void yolk_peer_options_init(struct yolk_peer_options *options)
+{
+    memset(options, 0, sizeof(*options));
+    options->struct_size = sizeof(*options);
+    options->timeout_ms = TIMEOUT_DEFAULT_MS;
+    options->notifications_max = NOTIFICATIONS_DEFAULT;
+    options->port_min = PORT_MIN_DEFAULT;
+    options->port_max = PORT_MAX_DEFAULT;
+}
+
+/* ---- options ---- */
+
+static enum yolk_status check_options(const struct yolk_peer_options *options)
+{
+    if (options->struct_size != sizeof(*options))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "peer options are of %zu bytes, this library's are of %zu: call "
+                         "yolk_peer_options_init, or rebuild",
+                         options->struct_size, sizeof(*options));
+    if (options->port_min > options->port_max || (options->port == 0 && options->port_min == 0))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "peer option port_min is %u, port_max %u: a range "
+                         "begins at 1 or more and does not end before it",
+                         options->port_min, options->port_max);
+    if (options->timeout_ms == 0 || options->notifications_max == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option %s is 0",
+                         options->timeout_ms == 0 ? "timeout_ms" : "notifications_max");
+    if (options->secret_size > WIRE_SECRET_MAX)
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option secret is of %zu bytes, at most %u",
+                         options->secret_size, WIRE_SECRET_MAX);
+    if (options->host != NULL && strlen(options->host) > NET_ADDRESS_TEXT_MAX / 2)
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option host is of %zu bytes",
+                         strlen(options->host));
+    if (options->name != NULL && strlen(options->name) >= PEER_NAME_MAX)
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option name is of %zu bytes, at most %d",
+                         strlen(options->name), PEER_NAME_MAX - 1);
+    return YOLK_OK;
+}
+
+static const struct yolk_transport_ops *transport_named(const char *name, size_t size)
+{
+    const struct yolk_transport_ops *const all[] = {transport_loop_ops(), transport_uring_ops(),
+                                                    transport_posix_ops(), transport_tcp_ops()};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strlen(all[i]->name) == size && strncmp(all[i]->name, name, size) == 0)
+            return all[i];
+    return NULL;
+}
+
+/* "a,b,c" as tables. */
+static enum yolk_status choose_transports(const char *list,
+                                          const struct yolk_transport_ops *out[TRANSPORTS_MAX],
+                                          size_t *count)
+{
+    *count = 0;
+    while (*list != '\0') {
+        size_t size = strcspn(list, ",");
+        const struct yolk_transport_ops *ops = transport_named(list, size);
+        if (ops == NULL)
+            return base_fail(YOLK_ERR_CONFIG, 0,
+                             "peer option transports names \"%.*s\": there are loop, tcp, uring, "
+                             "posix",
+                             (int)size, list);
+        if (*count == TRANSPORTS_MAX)
+            return base_fail(YOLK_ERR_CONFIG, 0, "peer option transports names more than %d",
+                             TRANSPORTS_MAX);
+        out[(*count)++] = ops;
+        list += size + (list[size] == ',');
+    }
+    return YOLK_OK;
+}
+
+/* ---- beginning ---- */
+
+static enum yolk_status make_engine(struct yolk_peer *peer, const struct yolk_peer_options *options)
+{
+    const struct yolk_transport_ops *transports[TRANSPORTS_MAX];
+    struct yolk_engine_options engine_options;
+    yolk_engine_options_init(&engine_options);
+    enum yolk_status status = choose_transports(
+        options->transports != NULL ? options->transports : "loop,uring,posix,tcp", transports,
+        &engine_options.transport_count);
+    if (status != YOLK_OK)
+        return status;
+    engine_options.transports = transports;
+    engine_options.transport.host = peer->host;
+    engine_options.transport.listen = options->listen;
+    engine_options.transport.secret = peer->call.secret;
+    engine_options.transport.secret_size = peer->call.secret_size;
+    engine_options.transport.connect_timeout_ms = peer->timeout_ms;
+    return yolk_engine_create(&engine_options, &peer->engine);
+}
+
+static enum yolk_status serve(struct yolk_peer *peer, const struct yolk_peer_options *options)
+{
+    const struct random random = random_real();
+    const struct yolk_owner owner = peer_registry_owner(&peer->registry);
+    peer->segment = random_u64(&random) | 1;
+    enum yolk_status status =
+        yolk_engine_serve_addresses(peer->engine, peer->segment, &owner, &peer->served);
+    if (status != YOLK_OK)
+        return status;
+    struct peer_server_options server = {
+        .listen = options->listen != NULL ? options->listen : peer->host,
+        .port = options->port,
+        .port_min = options->port_min,
+        .port_max = options->port_max,
+        .secret = peer->call.secret,
+        .secret_size = peer->call.secret_size,
+        .registry = &peer->registry,
+        .inbox = &peer->inbox,
+        .segment = peer->segment,
+        .endpoints = yolk_served_endpoints(peer->served),
+    };
+    memcpy(server.instance, peer->call.instance, WIRE_ID_SIZE);
+    return peer_server_start(&server, &peer->server, &peer->port);
+}
+
+static enum yolk_status publish(struct yolk_peer *peer, const struct yolk_peer_options *options)
+{
+    bool v6 = strchr(peer->host, ':') != NULL;
+    snprintf(peer->address, sizeof(peer->address), v6 ? "[%.*s]:%u" : "%.*s:%u",
+             NET_ADDRESS_TEXT_MAX / 2, peer->host, peer->port);
+    bool named = peer->metadata != NULL && options->name != NULL && options->name[0] != '\0';
+    snprintf(peer->name, sizeof(peer->name), "%.*s", PEER_NAME_MAX - 1,
+             named ? options->name : peer->address);
+    if (peer->metadata == NULL)
+        return YOLK_OK;
+    char key[PEER_KEY_MAX];
+    peer_metadata_key(peer->name, key);
+    return peer->metadata->ops->put(peer->metadata, key, peer->address,
+                                    clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
+}
+
+static void copy_options(struct yolk_peer *peer, const struct yolk_peer_options *options)
+{
+    const struct random random = random_real();
+    const char *host = options->host != NULL ? options->host : "127.0.0.1";
+    size_t size = strlen(host);
+    bool bracketed = size > 1 && host[0] == '[' && host[size - 1] == ']';
+    snprintf(peer->host, sizeof(peer->host), "%.*s", (int)(bracketed ? size - 2 : size),
+             bracketed ? host + 1 : host);
+    peer->timeout_ms = options->timeout_ms;
+    if (options->secret_size > 0)
+        memcpy(peer->secret, options->secret, options->secret_size);
+    peer->call.secret = options->secret_size > 0 ? peer->secret : NULL;
+    peer->call.secret_size = options->secret_size;
+    random_bytes(&random, peer->call.instance, WIRE_ID_SIZE);
+}
+
+static enum yolk_status begin(struct yolk_peer *peer, const struct yolk_peer_options *options)
+{
+    enum yolk_status status = YOLK_OK;
+    copy_options(peer, options);
+    if (options->metadata != NULL && strcmp(options->metadata, YOLK_PEER_P2P) != 0)
+        status = metadata_open(options->metadata, &peer->metadata);
+    if (status == YOLK_OK)
+        status = make_engine(peer, options);
+    if (status == YOLK_OK)
+        status = serve(peer, options);
+    if (status == YOLK_OK)
+        status = publish(peer, options);
+    return status;
+}
+
+/* ---- the end ---- */
+
+/* In the reverse order, whatever of it exists. BUSY: the engine's memory is not quiet. */
+static enum yolk_status end_parts(struct yolk_peer *peer)
+{
+    if (peer->engine != NULL) {
+        if (peer->served != NULL)
+            yolk_engine_unserve(peer->engine, peer->served);
+        peer->served = NULL;
+        enum yolk_status status = yolk_engine_destroy(peer->engine);
+        if (status != YOLK_OK)
+            return status;
+        peer->engine = NULL;
+    }
+    if (peer->metadata != NULL)
+        peer->metadata->ops->close(peer->metadata);
+    peer_registry_free(&peer->registry);
+    peer_inbox_free(&peer->inbox);
+    explicit_bzero(peer->secret, sizeof(peer->secret));
+    free(peer);
+    return YOLK_OK;
+}
+
+static void withdraw(struct yolk_peer *peer)
+{
+    char key[PEER_KEY_MAX];
+    if (peer->metadata == NULL || peer->name[0] == '\0')
+        return;
+    peer_metadata_key(peer->name, key);
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), peer->timeout_ms);
+    if (peer->metadata->ops->remove(peer->metadata, key, deadline_ns) != YOLK_OK)
+        log_warn("the name %s stays in the metadata service: %s", peer->name, yolk_last_error());
+    peer->name[0] = '\0';
+}
+
+enum yolk_status yolk_peer_create(const struct yolk_peer_options *options, struct yolk_peer **out)
+{
+    if (options == NULL || out == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "yolk_peer_create without options or result");
+    enum yolk_status status = check_options(options);
+    if (status != YOLK_OK)
+        return status;
+    struct yolk_peer *peer = calloc(1, sizeof(*peer));
+    if (peer == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a peer");
+    peer->pid = getpid();
+    peer_registry_init(&peer->registry);
+    peer_inbox_init(&peer->inbox, options->notifications_max);
+    peer_directory_init(&peer->directory);
+    peer_notifier_init(&peer->notifier);
+    status = begin(peer, options);
+    if (status == YOLK_OK) {
+        *out = peer;
+        return YOLK_OK;
+    }
+    char text[MAX_LAST_ERROR];
+    snprintf(text, sizeof(text), "%s", yolk_last_error());
+    peer->name[0] = '\0'; /* nothing was published */
+    /* Nothing was ever transferred, so nothing can be busy. */
+    base_ignore(yolk_peer_destroy(peer));
+    return base_fail(status, 0, "%s", text);
+}
+
+enum yolk_status yolk_peer_destroy(struct yolk_peer *peer)
+{
+    if (peer == NULL)
+        return YOLK_OK;
+    if (peer->pid != getpid())
+        return base_fail(YOLK_ERR_FORKED, 0, "the peer was made by another process");
+    if (!peer->half_closed) {
+        withdraw(peer);
+        peer_server_stop(peer->server);
+        peer_notifier_stop(peer);
+        peer_directory_free(peer);
+        peer->half_closed = true;
+    }
+    return end_parts(peer);
+}
+
+const char *yolk_peer_name(const struct yolk_peer *peer)
+{
+    return peer->name;
+}
+
+uint16_t yolk_peer_port(const struct yolk_peer *peer)
+{
+    return peer->port;
+}
+
+struct yolk_engine *yolk_peer_engine(struct yolk_peer *peer)
+{
+    return peer->engine;
+}
+
+enum yolk_status yolk_peer_notifications(struct yolk_peer *peer, struct yolk_notification **out,
+                                         size_t *count)
+{
+    if (peer == NULL || out == NULL || count == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "notifications need room for the answer");
+    return peer_inbox_take(&peer->inbox, out, count);
+}
+
+/* ---- memory ---- */
+
+static enum yolk_status check_location(const char *location)
+{
+    if (strcmp(location, "*") == 0 || strncmp(location, "cpu:", 4) == 0)
+        return YOLK_OK;
+    if (strncmp(location, "cuda:", 5) == 0)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                         "location \"%s\": no transport here reaches the "
+                         "memory of a GPU",
+                         location);
+    return base_fail(YOLK_ERR_INVALID, 0, "location \"%s\": must be *, cpu:N or cuda:N", location);
+}
+
+enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint64_t size,
+                                    const char *location, enum yolk_permission permission)
+{
+    if (peer == NULL || location == NULL || strlen(location) >= PEER_LOCATION_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "a registered range has a location of at most %d "
+                         "bytes",
+                         PEER_LOCATION_MAX - 1);
+    enum yolk_status status = check_location(location);
+    if (status == YOLK_OK)
+        status = yolk_engine_register(peer->engine, pointer, size);
+    if (status != YOLK_OK)
+        return status;
+    status = peer_registry_add(&peer->registry, (uint64_t)(uintptr_t)pointer, size, location,
+                               permission);
+    if (status != YOLK_OK)
+        base_ignore(yolk_engine_unregister(peer->engine, pointer, size));
+    return status;
+}
+
+enum yolk_status yolk_peer_unregister(struct yolk_peer *peer, void *pointer, uint64_t size)
+{
+    if (peer == NULL)
+        return YOLK_ERR_INVALID;
+    uint64_t start = (uint64_t)(uintptr_t)pointer;
+    uint64_t found = size;
+    bool leaving;
+    enum yolk_status status = peer_registry_find(&peer->registry, start, &found, &leaving);
+    if (status != YOLK_OK)
+        return status;
+    /* A range that is leaving is the engine's no more: only others still held it up. */
+    status = leaving ? YOLK_OK : yolk_engine_unregister(peer->engine, pointer, found);
+    if (status != YOLK_OK)
+        return status;
+    return peer_registry_remove(&peer->registry, start, found,
+                                clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
+}

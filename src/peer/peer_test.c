@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two peers in one process, joined by tcp: what each may do to the other. */
+#include <yolk/peer.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "peer/internal.h"
+#include "platform/clock.h"
+#include "platform/thread.h"
+#include "wire/msg.h"
+
+enum { SIZE = 1 << 20 };
+
+struct world {
+    struct yolk_peer *a, *b;
+    uint64_t segment; /* b, as a sees it */
+    uint8_t *local, *remote;
+};
+
+static struct yolk_peer *peer_at(uint16_t port, const char *transports)
+{
+    struct yolk_peer_options options;
+    struct yolk_peer *peer = NULL;
+    yolk_peer_options_init(&options);
+    options.port = port;
+    options.transports = transports;
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_OK);
+    return peer;
+}
+
+static void fill(uint8_t *memory, uint8_t seed)
+{
+    for (size_t i = 0; i < SIZE; i++)
+        memory[i] = (uint8_t)(i * 7 + (i >> 8) + seed);
+}
+
+static struct world open_world(void)
+{
+    struct world w = {.a = peer_at(0, "tcp"), .b = peer_at(0, "tcp")};
+    w.local = malloc(SIZE);
+    w.remote = malloc(SIZE);
+    fill(w.local, 1);
+    fill(w.remote, 2);
+    assert_int_equal(yolk_peer_register(w.a, w.local, SIZE, "*", YOLK_LOCAL), YOLK_OK);
+    assert_int_equal(yolk_peer_register(w.b, w.remote, SIZE, "cpu:0", YOLK_REMOTE_WRITE), YOLK_OK);
+    assert_int_equal(yolk_peer_open(w.a, yolk_peer_name(w.b), &w.segment), YOLK_OK);
+    return w;
+}
+
+static void close_world(struct world *w)
+{
+    assert_int_equal(yolk_peer_destroy(w->a), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(w->b), YOLK_OK);
+    free(w->local);
+    free(w->remote);
+}
+
+static struct yolk_request request(const struct world *w, enum yolk_opcode opcode, size_t at,
+                                   const void *remote, uint64_t size)
+{
+    return (struct yolk_request){.opcode = opcode,
+                                 .local = w->local + at,
+                                 .segment = w->segment,
+                                 .offset = (uint64_t)(uintptr_t)remote,
+                                 .size = size};
+}
+
+static enum yolk_status run(const struct world *w, enum yolk_opcode opcode, size_t at,
+                            const void *remote, uint64_t size)
+{
+    const struct yolk_request one = request(w, opcode, at, remote, size);
+    return yolk_peer_transfer(w->a, &one, 1, clock_real_now_ns() + 10 * NS_PER_S);
+}
+
+static void moves_bytes_both_ways(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, SIZE), YOLK_OK);
+    assert_memory_equal(w.local, w.remote, SIZE);
+    fill(w.local, 9);
+    assert_int_equal(run(&w, YOLK_WRITE, 100, w.remote + 5000, 3333), YOLK_OK);
+    assert_memory_equal(w.remote + 5000, w.local + 100, 3333);
+    assert_int_equal(w.remote[4999], (uint8_t)(4999 * 7 + (4999 >> 8) + 2));
+    assert_int_equal(w.remote[8333], (uint8_t)(8333 * 7 + (8333 >> 8) + 2));
+    struct yolk_request many[200];
+    for (size_t i = 0; i < 200; i++)
+        many[i] = request(&w, YOLK_READ, i * 512, w.remote + (199 - i) * 512, 512);
+    assert_int_equal(yolk_peer_transfer(w.a, many, 200, 0), YOLK_OK);
+    for (size_t i = 0; i < 200; i++)
+        assert_memory_equal(w.local + i * 512, w.remote + (199 - i) * 512, 512);
+    close_world(&w);
+}
+
+static void only_what_is_registered(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint8_t *other = calloc(1, SIZE);
+    assert_int_equal(run(&w, YOLK_READ, 0, other, 16), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote + SIZE - 8, 16), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(run(&w, YOLK_WRITE, 0, NULL, 1), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_register(w.b, other, SIZE, "*", YOLK_LOCAL), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, other, 16), YOLK_ERR_ACCESS);
+    assert_int_equal(yolk_peer_unregister(w.b, other, 0), YOLK_OK);
+    assert_int_equal(yolk_peer_register(w.b, other, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, other, 16), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_WRITE, 0, other, 16), YOLK_ERR_ACCESS);
+    /* A part of a range has no more permission than the whole. */
+    assert_int_equal(yolk_peer_register(w.b, other + 64, 64, "*", YOLK_REMOTE_WRITE),
+                     YOLK_ERR_ACCESS);
+    assert_int_equal(yolk_peer_register(w.b, other + 64, 64, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(yolk_peer_unregister(w.b, other, SIZE), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, other, 16), YOLK_OK); /* the other reference holds it */
+    assert_int_equal(yolk_peer_unregister(w.b, other + 64, 64), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, other, 16), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_unregister(w.b, other, 0), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_register(w.b, other, SIZE, "cuda:0", YOLK_REMOTE_READ),
+                     YOLK_ERR_UNSUPPORTED);
+    assert_int_equal(yolk_peer_register(w.b, other, SIZE, "nonsense", YOLK_REMOTE_READ),
+                     YOLK_ERR_INVALID);
+    free(other);
+    close_world(&w);
+}
+
+static void names_and_handles(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint64_t again, own, own_by_name;
+    assert_int_equal(yolk_peer_open(w.a, yolk_peer_name(w.b), &again), YOLK_OK);
+    assert_int_equal(again, w.segment);
+    assert_int_equal(yolk_peer_open(w.a, "", &own), YOLK_OK);
+    assert_int_equal(yolk_peer_open(w.a, yolk_peer_name(w.a), &own_by_name), YOLK_OK);
+    assert_int_equal(own, own_by_name);
+    assert_int_not_equal(own, w.segment);
+    struct yolk_peer_buffer *buffers;
+    size_t count;
+    assert_int_equal(yolk_peer_buffers(w.a, w.segment, &buffers, &count), YOLK_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(buffers[0].address, (uint64_t)(uintptr_t)w.remote);
+    assert_int_equal(buffers[0].size, SIZE);
+    assert_string_equal(buffers[0].location, "cpu:0");
+    assert_int_equal(buffers[0].permission, YOLK_REMOTE_WRITE);
+    free(buffers);
+    assert_int_equal(yolk_peer_probe(w.a, w.segment, 3000), YOLK_OK);
+    assert_int_equal(yolk_peer_close(w.a, w.segment), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, 16), YOLK_OK);
+    assert_int_equal(yolk_peer_close(w.a, w.segment), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, 16), YOLK_ERR_STALE);
+    assert_int_equal(yolk_peer_close(w.a, w.segment), YOLK_ERR_STALE);
+    assert_int_equal(yolk_peer_open(w.a, "127.0.0.1:1", &again), YOLK_ERR_REFUSED);
+    assert_non_null(strstr(yolk_last_error(), "127.0.0.1:1"));
+    assert_int_not_equal(yolk_peer_open(w.a, "no port", &again), YOLK_OK);
+    close_world(&w);
+}
+
+/* Another life at the same address: what the old one had is refused, what the new one has is found.
+ */
+static void a_restarted_peer(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint16_t port = yolk_peer_port(w.b);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, SIZE), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(w.b), YOLK_OK);
+    enum yolk_status status = run(&w, YOLK_READ, 0, w.remote, SIZE);
+    assert_int_not_equal(status, YOLK_OK);
+    w.b = peer_at(port, "tcp");
+    uint8_t *second = malloc(SIZE);
+    fill(second, 77);
+    assert_int_equal(yolk_peer_register(w.b, second, SIZE, "*", YOLK_REMOTE_WRITE), YOLK_OK);
+    assert_int_equal(yolk_peer_probe(w.a, w.segment, 3000), YOLK_ERR_STALE);
+    assert_int_equal(yolk_peer_probe(w.a, w.segment, 3000), YOLK_OK);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, SIZE), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(run(&w, YOLK_READ, 0, second, SIZE), YOLK_OK);
+    assert_memory_equal(w.local, second, SIZE);
+    /* And without a probe in between. */
+    assert_int_equal(yolk_peer_destroy(w.b), YOLK_OK);
+    w.b = peer_at(port, "tcp");
+    assert_int_equal(yolk_peer_register(w.b, second, SIZE, "*", YOLK_REMOTE_WRITE), YOLK_OK);
+    uint64_t deadline_ns = clock_real_now_ns() + 10 * NS_PER_S;
+    do
+        status = run(&w, YOLK_READ, 0, second, SIZE);
+    while (status != YOLK_OK && clock_real_now_ns() < deadline_ns);
+    assert_int_equal(status, YOLK_OK);
+    assert_int_equal(yolk_peer_unregister(w.b, second, SIZE), YOLK_OK);
+    free(second);
+    close_world(&w);
+}
+
+/* ---- notifications ---- */
+
+/* Takes until `wanted` have come. */
+static struct yolk_notification *receive(struct yolk_peer *peer, size_t wanted)
+{
+    struct yolk_notification *all = calloc(wanted, sizeof(*all));
+    uint64_t deadline_ns = clock_real_now_ns() + 10 * NS_PER_S;
+    for (size_t got = 0; got < wanted;) {
+        struct yolk_notification *some;
+        size_t count;
+        assert_true(clock_real_now_ns() < deadline_ns);
+        assert_int_equal(yolk_peer_notifications(peer, &some, &count), YOLK_OK);
+        assert_true(got + count <= wanted);
+        if (count > 0)
+            memcpy(all + got, some, count * sizeof(*some));
+        got += count;
+        free(some);
+    }
+    return all;
+}
+
+static void notifications_keep_their_order(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    char text[32];
+    for (int i = 0; i < 100; i++) {
+        snprintf(text, sizeof(text), "message %d", i);
+        assert_int_equal(yolk_peer_notify(w.a, w.segment, "order", text, strlen(text)), YOLK_OK);
+    }
+    struct yolk_notification *all = receive(w.b, 100);
+    for (int i = 0; i < 100; i++) {
+        snprintf(text, sizeof(text), "message %d", i);
+        assert_string_equal(all[i].name, "order");
+        assert_string_equal(all[i].message, text);
+        assert_int_equal(all[i].message_size, strlen(text));
+    }
+    yolk_notifications_free(all, 100);
+    char *large = calloc(1, MAX_PEER_MESSAGE + 1);
+    assert_int_equal(yolk_peer_notify(w.a, w.segment, "", large, MAX_PEER_MESSAGE), YOLK_OK);
+    assert_int_equal(yolk_peer_notify(w.a, w.segment, "", large, MAX_PEER_MESSAGE + 1),
+                     YOLK_ERR_TOO_LARGE);
+    free(large);
+    yolk_notifications_free(receive(w.b, 1), 1);
+    for (int i = 0; i < 4096; i++)
+        assert_int_equal(yolk_peer_notify(w.a, w.segment, "n", "", 0), YOLK_OK);
+    assert_int_equal(yolk_peer_notify(w.a, w.segment, "n", "", 0), YOLK_ERR_LIMIT);
+    yolk_notifications_free(receive(w.b, 4096), 4096);
+    close_world(&w);
+}
+
+static void bound_to_transfers(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint64_t batch;
+    uint32_t first;
+    enum yolk_status verdicts[2];
+    const struct yolk_request good[2] = {
+        request(&w, YOLK_WRITE, 0, w.remote, SIZE / 2),
+        request(&w, YOLK_WRITE, SIZE / 2, w.remote + SIZE / 2, SIZE / 2)};
+    assert_int_equal(yolk_engine_batch_create(yolk_peer_engine(w.a), 4, &batch), YOLK_OK);
+    assert_int_equal(
+        yolk_peer_submit_notify(w.a, batch, good, 2, verdicts, &first, "done", "yes", 3), YOLK_OK);
+    struct yolk_notification *one = receive(w.b, 1);
+    assert_string_equal(one->name, "done");
+    assert_string_equal(one->message, "yes");
+    assert_memory_equal(w.remote, w.local, SIZE); /* not before the bytes */
+    yolk_notifications_free(one, 1);
+    /* One of the requests fails: nobody is told, and a later one still is. */
+    const struct yolk_request bad[2] = {good[0], request(&w, YOLK_READ, 0, NULL, 16)};
+    assert_int_equal(yolk_peer_submit_notify(w.a, batch, bad, 2, verdicts, &first, "done", "no", 2),
+                     YOLK_OK);
+    assert_int_equal(yolk_engine_batch_wait(yolk_peer_engine(w.a), batch, 0), YOLK_OK);
+    assert_int_equal(yolk_peer_batch_free(w.a, batch), YOLK_OK);
+    /* Freed as soon as it is over. */
+    assert_int_equal(yolk_engine_batch_create(yolk_peer_engine(w.a), 2, &batch), YOLK_OK);
+    assert_int_equal(yolk_peer_submit_notify(w.a, batch, good, 2, verdicts, &first, "last", "x", 1),
+                     YOLK_OK);
+    assert_int_equal(yolk_engine_batch_wait(yolk_peer_engine(w.a), batch, 0), YOLK_OK);
+    assert_int_equal(yolk_peer_batch_free(w.a, batch), YOLK_OK);
+    one = receive(w.b, 1);
+    assert_string_equal(one->name, "last");
+    yolk_notifications_free(one, 1);
+    close_world(&w);
+}
+
+/* ---- memory that goes while others use it ---- */
+
+struct leaver {
+    struct peer_registry *registry;
+    uint64_t start;
+    enum yolk_status first, second;
+};
+
+static void leave(void *arg)
+{
+    struct leaver *leaver = arg;
+    leaver->first = peer_registry_remove(leaver->registry, leaver->start, SIZE,
+                                         clock_real_now_ns() + 20 * NS_PER_MS);
+    leaver->second = peer_registry_remove(leaver->registry, leaver->start, SIZE,
+                                          clock_real_now_ns() + 10 * NS_PER_S);
+}
+
+static void a_range_waits_for_its_accesses(void **state)
+{
+    (void)state;
+    struct peer_registry registry;
+    struct thread thread;
+    peer_registry_init(&registry);
+    const struct yolk_owner owner = peer_registry_owner(&registry);
+    const struct yolk_access_request access = {.offset = 4096, .size = 64, .opcode = YOLK_READ};
+    struct leaver leaver = {.registry = &registry, .start = 4096};
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
+    assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
+    assert_int_equal(thread_start(&thread, "leaver", leave, &leaver), YOLK_OK);
+    while (owner.begin(owner.self, &access) == YOLK_OK) /* until it is leaving */
+        owner.end(owner.self, &access);
+    owner.end(owner.self, &access);
+    bool leaving;
+    uint64_t size = 0;
+    assert_int_equal(peer_registry_find(&registry, 4096, &size, &leaving), YOLK_OK);
+    assert_true(leaving);
+    assert_int_equal(size, SIZE);
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ),
+                     YOLK_ERR_BUSY);
+    uint64_t until_ns = clock_real_now_ns() + 30 * NS_PER_MS; /* past the first removal's end */
+    while (clock_real_now_ns() < until_ns)
+        ;
+    owner.end(owner.self, &access);
+    thread_join(&thread);
+    assert_int_equal(leaver.first, YOLK_ERR_BUSY);
+    assert_int_equal(leaver.second, YOLK_OK);
+    assert_int_equal(owner.begin(owner.self, &access), YOLK_ERR_NOT_REGISTERED);
+    peer_registry_free(&registry);
+}
+
+/* ---- a hostile neighbour ---- */
+
+static void garbage_at_the_handshake(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    struct net_address address;
+    char junk[4096];
+    int fds[8];
+    memset(junk, 0xa5, sizeof(junk));
+    assert_int_equal(net_address_parse(yolk_peer_name(w.b), 0, &address), YOLK_OK);
+    for (size_t i = 0; i < 8; i++) {
+        uint64_t deadline_ns = clock_real_now_ns() + 3 * NS_PER_S;
+        assert_int_equal(net_connect(&address, deadline_ns, &fds[i]), YOLK_OK);
+        (void)!net_send_all(fds[i], junk, i % 2 == 0 ? sizeof(junk) : 3, deadline_ns);
+    }
+    assert_int_equal(yolk_peer_probe(w.a, w.segment, 3000), YOLK_OK);
+    for (size_t i = 0; i < 8; i += 2)
+        assert_int_not_equal(net_recv_all(fds[i], junk, 1, clock_real_now_ns() + 3 * NS_PER_S),
+                             YOLK_ERR_TIMEOUT);
+    for (size_t i = 0; i < 8; i++)
+        net_close(fds[i]);
+    close_world(&w);
+}
+
+static void secrets_must_agree(void **state)
+{
+    (void)state;
+    struct yolk_peer_options options;
+    struct yolk_peer *a, *b, *c;
+    uint64_t segment;
+    yolk_peer_options_init(&options);
+    options.secret = (const uint8_t *)"one";
+    options.secret_size = 3;
+    assert_int_equal(yolk_peer_create(&options, &a), YOLK_OK);
+    assert_int_equal(yolk_peer_create(&options, &b), YOLK_OK);
+    options.secret = (const uint8_t *)"two";
+    assert_int_equal(yolk_peer_create(&options, &c), YOLK_OK);
+    assert_int_equal(yolk_peer_open(a, yolk_peer_name(b), &segment), YOLK_OK);
+    assert_int_equal(yolk_peer_open(a, yolk_peer_name(c), &segment), YOLK_ERR_AUTH);
+    assert_int_equal(yolk_peer_destroy(a), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(b), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(c), YOLK_OK);
+}
+
+static void options_are_checked(void **state)
+{
+    (void)state;
+    struct yolk_peer_options options;
+    struct yolk_peer *peer, *taken = peer_at(0, "tcp");
+    yolk_peer_options_init(&options);
+    options.port = yolk_peer_port(taken);
+    assert_int_not_equal(yolk_peer_create(&options, &peer), YOLK_OK);
+    char port[16];
+    snprintf(port, sizeof(port), ":%u", options.port);
+    assert_non_null(strstr(yolk_last_error(), port));
+    yolk_peer_options_init(&options);
+    options.transports = "tcp,warp";
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "warp"));
+    options.transports = NULL;
+    options.metadata = "gopher://x";
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "gopher://x"));
+    options.metadata = NULL;
+    options.port_min = 20;
+    options.port_max = 10;
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_ERR_CONFIG);
+    assert_int_equal(yolk_peer_destroy(taken), YOLK_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moves_bytes_both_ways),
+        cmocka_unit_test(only_what_is_registered),
+        cmocka_unit_test(names_and_handles),
+        cmocka_unit_test(a_restarted_peer),
+        cmocka_unit_test(notifications_keep_their_order),
+        cmocka_unit_test(bound_to_transfers),
+        cmocka_unit_test(a_range_waits_for_its_accesses),
+        cmocka_unit_test(garbage_at_the_handshake),
+        cmocka_unit_test(secrets_must_agree),
+        cmocka_unit_test(options_are_checked),
+    };
+    return cmocka_run_group_tests_name("peer.peer", tests, NULL, NULL);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests by address: handles of peers become the engine's segments, all else is the engine's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "peer/internal.h"
+
+/* The last peer looked up: requests of a batch mostly name one. */
+struct resolved {
+    uint64_t segment;
+    struct peer_entry *entry;
+    uint64_t engine_segment;
+    enum yolk_status status;
+};
+
+static void resolve(struct yolk_peer *peer, uint64_t segment, struct resolved *last)
+{
+    if (last->entry != NULL && last->segment == segment)
+        return;
+    if (last->entry != NULL)
+        peer_entry_release(peer, last->entry);
+    *last = (struct resolved){.segment = segment, .entry = peer_directory_find(peer, segment)};
+    last->status = last->entry == NULL
+                       ? YOLK_ERR_STALE
+                       : peer_entry_segment(peer, last->entry, false, &last->engine_segment);
+}
+
+/* Handles that the engine refuses stand for those that are of no use, so that each request has its
+ * verdict in its place. */
+static struct yolk_request *translate(struct yolk_peer *peer, const struct yolk_request *requests,
+                                      uint32_t count, enum yolk_status *refused)
+{
+    struct yolk_request *own = calloc((size_t)count + 1, sizeof(*own));
+    if (own == NULL)
+        return NULL;
+    struct resolved last = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        resolve(peer, requests[i].segment, &last);
+        own[i] = requests[i];
+        own[i].segment = last.status == YOLK_OK ? last.engine_segment : UINT64_MAX;
+        refused[i] = last.status;
+    }
+    if (last.entry != NULL)
+        peer_entry_release(peer, last.entry);
+    return own;
+}
+
+enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
+                                  const struct yolk_request *requests, uint32_t count,
+                                  enum yolk_status *verdicts, uint32_t *first)
+{
+    if (peer == NULL || verdicts == NULL || (requests == NULL && count > 0))
+        return base_fail(YOLK_ERR_INVALID, 0, "a submit needs requests and room for verdicts");
+    enum yolk_status *refused = calloc((size_t)count + 1, sizeof(*refused));
+    struct yolk_request *own = refused != NULL ? translate(peer, requests, count, refused) : NULL;
+    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    if (own == NULL)
+        base_fail(status, 0, "no memory for %u requests", count);
+    else
+        status = yolk_engine_batch_submit(peer->engine, batch, own, count, verdicts, first);
+    /* The peer's own reason says more than the engine's about a handle that was made up. */
+    for (uint32_t i = 0; own != NULL && i < count; i++) {
+        if (refused[i] == YOLK_OK || verdicts[i] == YOLK_OK)
+            continue;
+        verdicts[i] = refused[i];
+        if (status == YOLK_ERR_STALE)
+            status = refused[i];
+    }
+    free(own);
+    free(refused);
+    return status;
+}
+
+enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
+                                         const struct yolk_request *requests, uint32_t count,
+                                         enum yolk_status *verdicts, uint32_t *first,
+                                         const char *name, const void *message, size_t message_size)
+{
+    uint32_t at;
+    if (peer == NULL || name == NULL || (message == NULL && message_size > 0) || count == 0)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "a bound notification needs a name, a message and requests");
+    if (strlen(name) >= PEER_NAME_MAX || message_size > MAX_PEER_MESSAGE)
+        return base_fail(YOLK_ERR_TOO_LARGE, 0,
+                         "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
+                         message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
+    enum yolk_status status = yolk_peer_submit(peer, batch, requests, count, verdicts, &at);
+    if (first != NULL)
+        *first = at;
+    if (status != YOLK_OK)
+        return status;
+    return peer_notifier_add(peer, batch, at, count, requests, name, message, message_size);
+}
+
+enum yolk_status yolk_peer_batch_free(struct yolk_peer *peer, uint64_t batch)
+{
+    if (peer == NULL)
+        return YOLK_ERR_INVALID;
+    peer_notifier_settle(peer, batch);
+    return yolk_engine_batch_free(peer->engine, batch);
+}
+
+/* ---- all of them, to their end ---- */
+
+static int worse(enum yolk_status a, enum yolk_status b)
+{
+    static const enum yolk_status order[] = {YOLK_ERR_STUCK, YOLK_ERR_STALE, YOLK_ERR_PEER_DEAD};
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+        if (a == order[i] || b == order[i])
+            return a == order[i];
+    return b == YOLK_OK;
+}
+
+/* The worst result; retry gets those that were STALE. */
+static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *requests,
+                            uint32_t count, uint64_t deadline_ns, struct yolk_request *retry,
+                            uint32_t *retry_count)
+{
+    uint64_t batch;
+    uint32_t first = 0;
+    enum yolk_status *verdicts = malloc(((size_t)count + 1) * sizeof(*verdicts));
+    *retry_count = 0;
+    if (verdicts == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
+    enum yolk_status result = yolk_engine_batch_create(peer->engine, count, &batch);
+    if (result != YOLK_OK) {
+        free(verdicts);
+        return result;
+    }
+    enum yolk_status submitted = yolk_peer_submit(peer, batch, requests, count, verdicts, &first);
+    if (submitted == YOLK_ERR_LIMIT || submitted == YOLK_ERR_NO_MEMORY)
+        result = submitted;
+    enum yolk_status waited =
+        result == YOLK_OK ? yolk_engine_batch_wait(peer->engine, batch, deadline_ns) : YOLK_OK;
+    for (uint32_t i = 0; waited == YOLK_ERR_TIMEOUT && i < count; i++)
+        base_ignore(yolk_engine_batch_cancel(peer->engine, batch, first + i));
+    if (waited ==
+        YOLK_ERR_TIMEOUT) /* ends: what is canceled is quiet or STUCK after the drain limit */
+        base_ignore(yolk_engine_batch_wait(peer->engine, batch, 0));
+    for (uint32_t i = 0; result == YOLK_OK && i < count; i++) {
+        struct yolk_task_status task = {.status = verdicts[i]};
+        if (verdicts[i] == YOLK_OK)
+            base_ignore(yolk_engine_batch_poll(peer->engine, batch, first + i, &task));
+        if (task.status == YOLK_ERR_CANCELED && waited == YOLK_ERR_TIMEOUT)
+            task.status = YOLK_ERR_TIMEOUT;
+        verdicts[i] = task.status;
+        if (task.status == YOLK_ERR_STALE)
+            retry[(*retry_count)++] = requests[i];
+    }
+    enum yolk_status worst = result;
+    for (uint32_t i = 0; result == YOLK_OK && i < count; i++)
+        if (worse(verdicts[i], worst))
+            worst = verdicts[i];
+    base_ignore(yolk_engine_batch_free(peer->engine, batch));
+    free(verdicts);
+    return worst;
+}
+
+/* Of an earlier life: the peers are asked again, now. */
+static enum yolk_status ask_again(struct yolk_peer *peer, const struct yolk_request *requests,
+                                  uint32_t count)
+{
+    uint64_t asked = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t ignored;
+        if (requests[i].segment == asked)
+            continue;
+        struct peer_entry *entry = peer_directory_find(peer, requests[i].segment);
+        if (entry == NULL)
+            return YOLK_ERR_STALE;
+        enum yolk_status status =
+            entry->is_file ? YOLK_ERR_STALE : peer_entry_segment(peer, entry, true, &ignored);
+        peer_entry_release(peer, entry);
+        if (status != YOLK_OK)
+            return status;
+        asked = requests[i].segment;
+    }
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_request *requests,
+                                    uint32_t count, uint64_t deadline_ns)
+{
+    if (peer == NULL || requests == NULL || count == 0)
+        return base_fail(YOLK_ERR_INVALID, 0, "a transfer needs requests");
+    struct yolk_request *retry = malloc(count * sizeof(*retry));
+    if (retry == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
+    uint32_t retry_count;
+    enum yolk_status status = run(peer, requests, count, deadline_ns, retry, &retry_count);
+    if (status == YOLK_ERR_STALE && retry_count > 0 &&
+        ask_again(peer, retry, retry_count) == YOLK_OK) {
+        struct yolk_request *second = malloc(retry_count * sizeof(*second));
+        uint32_t ignored;
+        if (second != NULL)
+            status = run(peer, retry, retry_count, deadline_ns, second, &ignored);
+        free(second);
+    }
+    free(retry);
+    if (status != YOLK_OK)
+        base_fail(status, 0, "a transfer of %u requests: %s", count, yolk_strerror(status));
+    return status;
+}
