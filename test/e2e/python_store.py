@@ -245,7 +245,7 @@ def setup_forms(context):
         check_equal(m._host_for_peers(host, master), told, "%s with a master at %s" % (host, master))
 
 
-@test("names, signatures and words that programs look for")
+@test("c36 names, signatures and words that programs look for")
 def surface(context):
     m = module()
     store = m.MooncakeDistributedStore()
@@ -321,21 +321,56 @@ def surface(context):
         check_in("no_such_name", str(error))
     else:
         check(False, "ReplicateConfig takes any name")
-    # The stubs say the same.
-    with open(os.path.join(folder(), "mooncake", "store.pyi"), encoding="utf-8") as file:
-        classes = {node.name: node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)}
-    stubs = {}
-    for node in classes["MooncakeDistributedStore"].body:
-        if isinstance(node, ast.FunctionDef):
-            a = node.args
-            names = [x.arg for x in a.args[1:]] + ([a.vararg.arg] if a.vararg else []) + [x.arg for x in a.kwonlyargs]
-            stubs.setdefault(node.name, " ".join(names))
-    stubs.pop("__init__")
-    check_equal(stubs, wanted)
-    check_equal(set(m.__all__) - set(classes), {"ERROR_CODES", "bind_to_numa_node", "last_error"})
     # Never set up.
     check_equal(store.batch_put_from_multi_buffers(["k"], [[0]], [[0]]), [])
     check_equal((store.health_check(), store.get("k"), store.get_buffer("k"), store.get_replica_desc("k")), (1, b"", None, []))
+
+
+@test("the stubs name what there is, with its arguments and their defaults")
+def stubs(context):
+    m = module()
+    with open(os.path.join(folder(), "mooncake", "store.pyi"), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    check(os.path.exists(os.path.join(folder(), "mooncake", "py.typed")), "py.typed")
+
+    def parameters_of(node):
+        """[(name, kind, default as text)] of a def; of several with one name the first counts."""
+        a, kinds = node.args, inspect.Parameter
+        plain = a.posonlyargs + a.args
+        defaults = [None] * (len(plain) - len(a.defaults)) + a.defaults
+        found = [(x.arg, kinds.POSITIONAL_OR_KEYWORD, d) for x, d in zip(plain, defaults)]
+        found += [(a.vararg.arg, kinds.VAR_POSITIONAL, None)] if a.vararg else []
+        found += [(x.arg, kinds.KEYWORD_ONLY, d) for x, d in zip(a.kwonlyargs, a.kw_defaults)]
+        return [(name, kind, inspect.Parameter.empty if d is None else ast.literal_eval(d)) for name, kind, d in found]
+
+    def real(function):
+        return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+    def public(names):
+        return {name for name in names if not name.startswith("_")}
+
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    constants = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    check_equal(set(functions) | set(classes) | constants, set(m.__all__))
+    for name, node in functions.items():
+        check_equal(parameters_of(node), real(getattr(m, name)), name)
+    for name, node in classes.items():
+        kind = getattr(m, name)
+        methods = {}
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef):
+                methods.setdefault(each.name, each)
+        for method, of in methods.items():
+            if method.startswith("__"):
+                continue  # protocols: inspect says nothing of those of C types
+            check_equal([(n, d) for n, _, d in parameters_of(of)][1:], [(n, d) for n, _, d in real(getattr(kind, method))][1:],
+                        "%s.%s" % (name, method))
+        values = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+        values |= {target.id for each in node.body if isinstance(each, ast.Assign) for target in each.targets}
+        # What it has of its own; of the store also what is in C.
+        known = public(dir(kind)) if name == "MooncakeDistributedStore" else public(vars(kind))
+        check_equal(public(methods) | values, known, name)
 
 
 @test("copies and where they lie")
@@ -493,6 +528,10 @@ def waiting(context):
         "remove_by_regex": lambda: store.remove_by_regex("k"),
         "get_into_ranges": lambda: store.get_into_ranges([at], [["k"]], [[[0]]], [[[0]]], [[[1]]]),
         "get_replica_desc": lambda: store.get_replica_desc("k"),
+        "upsert": lambda: store.upsert("k", b"1"), "upsert_parts": lambda: store.upsert_parts("k", b"1"),
+        "upsert_batch": lambda: store.upsert_batch(["k"], [b"1"]), "upsert_from": lambda: store.upsert_from("k", at, 8),
+        "batch_upsert_from": lambda: store.batch_upsert_from(["k"], [at], [8]),
+        "batch_get_replica_desc": lambda: store.batch_get_replica_desc(["k"]),
         "setup": lambda: other.setup({"master_server_addr": address, "global_segment_size": 0, "timeout_ms": wait_ms}),
     }
     process.signal(signal.SIGSTOP)
@@ -507,6 +546,63 @@ def waiting(context):
         counter.stop = True
         process.signal(signal.SIGCONT)
     check_equal(store.close(), 0)
+
+
+@test("is_exist does not keep an event loop: at once with no master, within its limit with one that does not answer")
+def exist_soon(context):
+    m = module()
+    process, address = context.master()
+    store = open_store(address, MIB)
+    check_equal(store.put("k", b"1"), 0)
+
+    def timed(call):
+        start = time.monotonic()
+        return call(), time.monotonic() - start
+
+    async def in_loop():
+        """An event loop whose other work goes on between the questions; the longest that it stood still."""
+        longest, last, stop = 0.0, time.monotonic(), False
+
+        async def tick():
+            nonlocal longest, last
+            while not stop:
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
+                await asyncio.sleep(0.001)
+
+        ticker = asyncio.ensure_future(tick())
+        codes = []
+        for _ in range(3):
+            codes.append(store.is_exist("k"))
+            await asyncio.sleep(0.01)
+        stop = True
+        await ticker
+        return codes, longest
+
+    check_equal(asyncio.run(in_loop())[0], [1, 1, 1])
+    process.signal(signal.SIGSTOP)
+    codes, longest = asyncio.run(in_loop())
+    check_equal(codes, [-901] * 3)
+    check(0.9 <= longest < 10, "%.1f s" % longest)  # 1 s each; the machine may be busy
+    process.signal(signal.SIGCONT)
+    eventually(lambda: store.is_exist("k") == 1, text="the master goes on")
+    process.kill()
+    # Other calls wait for it, in the hope that it comes back; this one does not. The best of several, as the machine may be
+    # busy: the first try to connect may have begun before the master was gone.
+    tries = [timed(lambda: store.is_exist("k")) for _ in range(5)]
+    check(all(code in (-900, -901) for code, _ in tries), "%s" % tries)
+    check(min(took for _, took in tries) < 0.1, "%s" % tries)
+    check(m.last_error() != "", "no sentence")
+    check_equal(store.close(), 0)
+    # The limit is a setting, and not above that of every call.
+    process, address = context.master()
+    for settings, limit in (({"exist_timeout_ms": 50}, 0.05), ({"timeout_ms": 100, "put_wait_ms": 50}, 0.1)):
+        store = open_store(address, 0, **settings)
+        process.signal(signal.SIGSTOP)
+        tries = [timed(lambda: store.is_exist("k")) for _ in range(5)]
+        process.signal(signal.SIGCONT)
+        check(limit <= min(took for _, took in tries) < limit + 0.5, "%s" % tries)
+        check_equal(store.close(), 0)
 
 
 @test("32768 addresses and sizes are taken apart in 3 ms")
@@ -631,12 +727,12 @@ def exits(context):
 
 # Of this file and python_engines.py: those in which no time is measured.
 SANITIZED = {
-    "python_store.py": (codes, items, small_buffers, setup_forms, surface, copies, handles, host_memory, life, exits),
+    "python_store.py": (codes, items, small_buffers, setup_forms, surface, stubs, copies, handles, host_memory, life, exits),
     "python_engines.py": (),  # all
 }
 
 
-@test("the same with ASan and UBSan")
+@test("c153 the same with ASan and UBSan")
 def sanitized(context):
     build = os.environ.get("YOLK_ASAN_BUILD", "")
     if not os.path.exists(os.path.join(build, "python", "mooncake", "_store.abi3.so")):
