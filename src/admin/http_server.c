@@ -169,7 +169,8 @@ static void list_pages(const struct http_server *server, struct base_buf *body)
         status = base_buf_printf(body, "%s\n", server->options.pages[i].path);
 }
 
-static void perform(struct http_exchange *exchange)
+/* The page that is to perform the request; NULL after refusing it, for which no body is needed. */
+static const struct http_page *find_page(struct http_exchange *exchange)
 {
     const struct http_server *server = exchange->server;
     const struct http_request *request = &exchange->request;
@@ -179,24 +180,44 @@ static void perform(struct http_exchange *exchange)
         const struct http_page *page = &server->options.pages[i];
         if (strcmp(page->path, request->path) != 0)
             continue;
+        if ((page->methods & method) != 0 && (method == HTTP_GET || !request->from_page))
+            return page;
         if ((page->methods & method) == 0)
             http_answer_text(exchange, 405, "This page does not take this method.");
-        else if (method != HTTP_GET && request->from_page)
-            http_answer_text(exchange, 403, "Pages of browsers change nothing here.");
         else
-            page->perform(server->options.self, exchange);
-        return;
+            http_answer_text(exchange, 403, "Pages of browsers change nothing here.");
+        return NULL;
     }
     base_buf_init(&body, 65536);
     list_pages(server, &body);
     http_answer(exchange, 404, NULL, &body);
     base_buf_free(&body);
+    return NULL;
+}
+
+/* All but the body is there. */
+static void receive_body(struct http_exchange *exchange)
+{
+    static const char proceed[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (exchange->continued || !find_page(exchange))
+        return;
+    if (exchange->request.wants_continue)
+        (void)!loop_stream_write(exchange->stream, proceed, sizeof(proceed) - 1);
+    exchange->continued = true;
+}
+
+static void perform(struct http_exchange *exchange)
+{
+    const struct http_page *page = find_page(exchange);
+    exchange->asked = true;
+    if (page)
+        page->perform(exchange->server->options.self, exchange);
 }
 
 static enum loop_input on_input(void *self, struct loop_stream *stream, const uint8_t *data,
                                 size_t size, size_t *consumed)
 {
-    static const char proceed[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    (void)stream;
     struct http_exchange *exchange = self;
     struct http_refusal refusal;
     if (exchange->produce)
@@ -210,15 +231,12 @@ static enum loop_input on_input(void *self, struct loop_stream *stream, const ui
     case HTTP_INCOMPLETE:
         return LOOP_WAIT;
     case HTTP_HEAD_READY:
-        if (exchange->request.wants_continue && !exchange->continued)
-            (void)!loop_stream_write(stream, proceed, sizeof(proceed) - 1);
-        exchange->continued = true;
+        receive_body(exchange);
         return LOOP_WAIT;
     case HTTP_BAD:
         http_answer_text(exchange, refusal.code, refusal.text);
         break;
     case HTTP_READY:
-        exchange->asked = true;
         perform(exchange);
         break;
     }

@@ -349,6 +349,54 @@ static int run_processes(struct replay_options *options, const struct trace *tra
     return result;
 }
 
+/* Set by a signal: everything is then ended in order, so that the disk's files go too and nodes
+ * remove what they made. */
+static volatile sig_atomic_t asked_to_stop;
+
+/* The temporary folder, for a second signal: it ends this process at once, and nobody else would
+ * remove the files. -1: none. */
+static int leaving_fd = -1;
+static char leaving[CLI_SSD_PATH_MAX];
+
+static void remove_at_once(void)
+{
+    static const char slot[] = "yolk.slot", fresh[] = ".new";
+    for (int i = 0; i < 100; i++) {
+        char name[sizeof slot + 2 + sizeof fresh];
+        size_t size = sizeof slot - 1;
+        memcpy(name, slot, sizeof slot);
+        if (i >= 10)
+            name[size++] = (char)('0' + i / 10);
+        name[size++] = (char)('0' + i % 10);
+        name[size] = '\0';
+        unlinkat(leaving_fd, name, 0);
+        memcpy(name + size, fresh, sizeof fresh); /* not whole yet */
+        unlinkat(leaving_fd, name, 0);
+    }
+    rmdir(leaving);
+}
+
+/* Only what a signal handler may call. The other processes end with this one. */
+static void ask_to_stop(int number)
+{
+    static const char text[] = "yolk replay: second signal, ending at once\n";
+    if (!asked_to_stop) {
+        asked_to_stop = 1;
+        return;
+    }
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    if (leaving_fd >= 0)
+        remove_at_once();
+    _exit(128 + number);
+}
+
+static void ask_when_unread(int number)
+{
+    (void)number;
+    asked_to_stop = 1;
+}
+
 /* Where the disk's files go; with no folder named they go with the replay. */
 static int make_ssd(struct replay_options *options, char *folder, size_t size, bool *temporary)
 {
@@ -366,21 +414,14 @@ static int make_ssd(struct replay_options *options, char *folder, size_t size, b
         *temporary = false;
         return -1;
     }
-    if (*temporary)
+    if (*temporary) {
         options->ssd_path = folder;
+        snprintf(leaving, sizeof leaving, "%s", folder);
+        leaving_fd = open(folder, O_DIRECTORY | O_CLOEXEC);
+    }
     printf("disk files are in %s%s\n", options->ssd_path, *temporary ? ", removed at the end" : "");
     fflush(stdout);
     return 0;
-}
-
-/* Set by a signal: everything is then ended in order, so that the disk's files go too and nodes
- * remove what they made. */
-static volatile sig_atomic_t asked_to_stop;
-
-static void ask_to_stop(int number)
-{
-    (void)number;
-    asked_to_stop = 1;
 }
 
 bool replay_stopped(void)
@@ -391,13 +432,12 @@ bool replay_stopped(void)
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    /* Once each: a second signal ends this process at once. */
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
+    struct sigaction action = {.sa_handler = ask_to_stop};
+    sigfillset(&action.sa_mask); /* one after the other */
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         sigaction(numbers[i], &action, NULL);
     /* Nobody reads the output any more. It comes with each further line. */
-    action.sa_flags = 0;
+    action.sa_handler = ask_when_unread;
     sigaction(SIGPIPE, &action, NULL);
 }
 
@@ -418,6 +458,9 @@ int replay_run(struct replay_options *options, struct replay_totals *totals)
                                                    : run_threads(options, &trace, workers, totals);
     if (temporary)
         cli_ssd_remove(folder);
+    if (leaving_fd >= 0)
+        close(leaving_fd);
+    leaving_fd = -1;
     free(workers);
     trace_free(&trace);
     free(totals->get_us);

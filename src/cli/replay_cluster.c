@@ -101,6 +101,7 @@ static pid_t spawn(char *const *arguments, int keep_fd, int output_fd)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
+    setpgid(0, 0); /* a terminal's Ctrl-C is the replay's: it ends the others in order */
     if (keep_fd >= 0)
         fcntl(keep_fd, F_SETFD, 0);
     if (output_fd >= 0)

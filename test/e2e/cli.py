@@ -282,6 +282,26 @@ def _(c):
             check(not os.path.exists(f"/proc/{pid}/fd/0"), f"process {pid} is left")
 
 
+@test("cli.replay_second_signal")
+def _(c):
+    """A second signal does not wait for anything, and still leaves no file on the disk."""
+    disk = c.path("disk")
+    os.mkdir(disk)
+    replay = c.start(yolk_path(), "replay", "--synthetic", "--requests", "100000", "--dram", "64MiB", "--ssd", "64MiB",
+                     "--processes", "--node-flag", "--drain-grace=30s", env={"TMPDIR": disk})
+    replay.wait_line(r"^disk files are in " + disk)
+    node = int(replay.wait_line(r"^process node-0 pid (\d+)").group(1))
+    replay.wait_line(r"^process writer-0 pid (\d+)")
+    check(os.listdir(disk) != [], "no folder for the disk's files")
+    check_equal(os.getpgid(node), node, "a terminal's signals are not for a node of a replay")
+    os.kill(node, signal.SIGSTOP)  # the end in order would wait for it
+    replay.signal(signal.SIGINT)
+    replay.signal(signal.SIGTERM)
+    check(replay.wait() != 0, "exit code")
+    check_equal(os.listdir(disk), [], "left on the disk")
+    eventually(lambda: not os.path.exists(f"/proc/{node}/fd/0"), text="the node's end")
+
+
 @test("cli.node_that_nobody_reaches")
 def _(c):
     """It would take keys that no client can then write or read."""
@@ -434,7 +454,7 @@ def _(c):
         s.sendall(b"POST /metrics HTTP/1.1\r\nContent-Length: 4\r\n\r\n")
         check_in(b"405", s.recv(4096))
     with socket.create_connection(("127.0.0.1", master.admin_port), timeout=10) as s:
-        s.sendall(b"GET /" + b"a" * 9000)
+        s.sendall(b"GET /" + b"a" * 70000)
         check_in(b"431", s.recv(4096))
 
 
