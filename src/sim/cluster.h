@@ -86,7 +86,8 @@ struct sim_slot {
     uint64_t known_to;   /* a remove, when it was sent: the master that knew all nodes */
     uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
     int done;
-    int final; /* part of the last check: must succeed */
+    int final;  /* part of the last check: must succeed */
+    int upsert; /* the put replaces what there is */
 };
 
 /* A node (it has a segment) or a client (it has operations). */
@@ -154,6 +155,8 @@ struct sim {
     struct sim_version *versions;
     size_t version_count;
     struct sim_removal removals[SIM_KEYS];
+    struct sim_removal upserts[SIM_KEYS]; /* the last one that was answered, whose older values
+                                             are gone then */
     uint64_t request_id;
     uint64_t safety_end_ns;
     int faults_on;
@@ -238,6 +241,8 @@ uint64_t sim_version_new(struct sim *sim, int key, uint32_t size);
 void sim_version_fill(uint64_t version, uint8_t *bytes, uint32_t size);
 /* NULL, or what is wrong with these bytes as a value of this key. */
 const char *sim_version_check(const struct sim *sim, int key, const uint8_t *bytes, uint64_t size);
+/* Was it replaced before a get began? Values that were put after the upsert was sent may live. */
+int sim_version_is_replaced(const struct sim *sim, uint64_t version, uint64_t get_begun_ns);
 /* Was it removed for good before a get began? A master that restarted meanwhile may have been
  * offered it again by an owner that had not heard of it. */
 int sim_version_is_removed(const struct sim *sim, uint64_t version, uint64_t get_begun_ns);

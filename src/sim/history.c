@@ -51,3 +51,11 @@ int sim_version_is_removed(const struct sim *sim, uint64_t version, uint64_t get
     return sim->master_alive && removal->master == sim->master_incarnation && v->acked_ns != 0 &&
            v->acked_ns < removal->sent_ns && removal->confirmed_ns < get_begun_ns;
 }
+
+int sim_version_is_replaced(const struct sim *sim, uint64_t version, uint64_t get_begun_ns)
+{
+    const struct sim_version *v = &sim->versions[version];
+    const struct sim_removal *upsert = &sim->upserts[v->key];
+    return sim->master_alive && upsert->master == sim->master_incarnation && v->acked_ns != 0 &&
+           v->acked_ns < upsert->sent_ns && upsert->confirmed_ns < get_begun_ns;
+}

@@ -29,6 +29,16 @@ static void tick_at(struct sim *sim, int peer, int index, uint64_t at_ns)
                                                    .id = (uint64_t)index});
 }
 
+/* The master that knows what all nodes have; 0: none does. */
+static uint64_t known_to(const struct sim *sim)
+{
+    for (int node = 1; node < SIM_NODES; node++) {
+        if (sim->peers[node].known_to != sim->peers[0].known_to)
+            return 0;
+    }
+    return sim->peers[0].known_to;
+}
+
 static void tuning_of(struct store_tuning *tuning)
 {
     memset(tuning, 0, sizeof *tuning);
@@ -60,6 +70,28 @@ static void start_later(struct sim *sim, int peer, int index)
                                       .id = (uint64_t)index});
 }
 
+/* Pins, groups, and values put in the place of others. */
+static void draw_how(struct sim *sim, struct sim_slot *slot, struct store_put_how *how)
+{
+    static const char *const groups[SIM_ITEMS] = {"a", "b", "", "a"};
+    static const char *const preferred[] = {"node1"};
+    uint64_t die = sim_world_below(&sim->world, 100);
+    slot->upsert = die < 30;
+    if (slot->upsert)
+        how->flags |= WIRE_PUT_UPSERT;
+    if (die % 10 == 0)
+        how->flags |= WIRE_PUT_HARD_PIN;
+    if (die % 10 < 3)
+        how->soft_pin = 1;
+    how->soft_pin_ttl_ms = 300;
+    if (die % 4 == 0)
+        how->groups = groups;
+    if (die % 5 == 0) {
+        how->preferred = preferred;
+        how->preferred_count = 1;
+    }
+}
+
 static void begin(struct sim *sim, int peer, int index, enum sim_operation operation)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
@@ -72,9 +104,11 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
     slot->request_id = 0;
     slot->begun_ns = sim->world.now_ns;
     slot->met_rot = 0;
+    slot->upsert = 0;
     slot->deadline_ns = sim->world.now_ns + OPERATION_MS * CLOCK_NS_PER_MS;
     slot->overdue_ns = slot->deadline_ns + DRAIN_MS * CLOCK_NS_PER_MS;
     if (operation == SIM_PUT) {
+        slot->known_to = known_to(sim);
         for (size_t i = 0; i < slot->count; i++) {
             uint32_t size = SIM_VALUE_MIN +
                             (uint32_t)sim_world_below(&sim->world, SIM_VALUE_MAX - SIM_VALUE_MIN);
@@ -82,6 +116,8 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
             slot->items[i].size = size;
             sim_version_fill(slot->versions[i], slot->buffers[i], size);
         }
+        if (!slot->final)
+            draw_how(sim, slot, &how);
         how.replica_num = 1 + (uint32_t)sim_world_below(&sim->world, 2);
         status = store_put_create(sim->peers[peer].holds, &tuning, slot->items, slot->count, &how,
                                   sim->world.now_ns + SPACE_MS * CLOCK_NS_PER_MS, slot->deadline_ns,
@@ -139,6 +175,8 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
         memcpy(&version, slot->buffers[i], sizeof version);
         if (wrong == NULL && sim_version_is_removed(sim, version, slot->begun_ns))
             sim_world_fail(&sim->world, "a value of %s that was removed came back", slot->keys[i]);
+        if (wrong == NULL && sim_version_is_replaced(sim, version, slot->begun_ns))
+            sim_world_fail(&sim->world, "a value of %s that was replaced came back", slot->keys[i]);
     } else if (result == YOLK_ERR_NOT_FOUND) {
         sim_world_mark(&sim->world, SIM_MARK_GET_MISS);
     } else {
@@ -149,12 +187,23 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
                        yolk_strerror((enum yolk_status)result));
 }
 
+/* Done by one master, which knew all nodes from the beginning. */
+static void note_upsert(struct sim *sim, const struct sim_slot *slot, size_t i)
+{
+    sim_world_mark(&sim->world, SIM_MARK_UPSERT_DONE);
+    if (sim->master_alive && slot->known_to == sim->master_incarnation)
+        sim->upserts[slot->key_numbers[i]] =
+            (struct sim_removal){slot->begun_ns, sim->world.now_ns, sim->master_incarnation};
+}
+
 static void judge_put(struct sim *sim, struct sim_slot *slot, size_t i)
 {
     int64_t result = slot->items[i].result;
     if (result >= 0) {
         sim_world_mark(&sim->world, SIM_MARK_PUT_DONE);
         sim->versions[slot->versions[i]].acked_ns = sim->world.now_ns;
+        if (slot->upsert)
+            note_upsert(sim, slot, i);
     } else if (result == YOLK_ERR_NO_SPACE) {
         sim_world_mark(&sim->world, SIM_MARK_PUT_NO_SPACE);
     } else {
@@ -204,16 +253,6 @@ static void send(struct sim *sim, int peer, int index, uint16_t message, const u
             sim->versions[slot->versions[i]].ended = 1;
     }
     sim_send_to_master(sim, slot->connection, message, slot->request_id, body, size);
-}
-
-/* The master that knows what all nodes have; 0: none does. */
-static uint64_t known_to(const struct sim *sim)
-{
-    for (int node = 1; node < SIM_NODES; node++) {
-        if (sim->peers[node].known_to != sim->peers[0].known_to)
-            return 0;
-    }
-    return sim->peers[0].known_to;
 }
 
 static void drive_remove(struct sim *sim, int peer, int index)

@@ -75,6 +75,7 @@ struct sim_event {
     X(PUT_DONE, "put done")                                                                        \
     X(PUT_NO_SPACE, "put refused: no space")                                                       \
     X(PUT_FAILED, "put failed otherwise")                                                          \
+    X(UPSERT_DONE, "value replaced")                                                               \
     X(REMOVED, "key removed")                                                                      \
     X(EVICTED, "key evicted")                                                                      \
     X(REVIVED, "placement revived from a mirror")                                                  \

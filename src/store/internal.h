@@ -78,7 +78,12 @@ struct yolk_store {
     struct store_tuning tuning;
     struct store_control control;
 
+    struct yolk_memory pool; /* of pool_alloc; pointer NULL: none */
+    int pool_registered;
+
     struct mutex lock; /* protects all below */
+    uint64_t pool_used;
+    struct store_host *clients; /* answers dummy clients; NULL: none */
     struct condition idle;
     uint32_t calls; /* in progress */
     uint32_t pins;  /* handles of get_buffer given out */
@@ -97,6 +102,14 @@ YOLK_MUST_USE int store_qualify(const struct yolk_store *store, struct store_ite
 void store_unqualify(const void **key, size_t *key_size);
 /* Checks options->tenant_id and keeps it. */
 YOLK_MUST_USE int store_take_tenant(struct yolk_store *store, const char *tenant);
+
+/* dummy.c */
+/* What to open with, from the real client. */
+YOLK_MUST_USE int store_ask_real_client(struct yolk_store *store, uint64_t deadline_ns);
+void store_host_stop(struct yolk_store *store);
+YOLK_MUST_USE int store_make_pool(struct yolk_store *store);
+/* BUSY: a transfer may still touch it. */
+YOLK_MUST_USE int store_end_pool(struct yolk_store *store);
 
 /* control.c */
 YOLK_MUST_USE int store_control_start(struct yolk_store *store);

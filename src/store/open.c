@@ -44,7 +44,7 @@ void yolk_store_options_init(struct yolk_store_options *options)
 
 static int is_embedded(const struct yolk_store_options *options)
 {
-    return strcmp(options->master, "embedded") == 0;
+    return options->master != NULL && strcmp(options->master, "embedded") == 0;
 }
 
 /* The same text, for ever; NULL if there is none such. */
@@ -104,7 +104,17 @@ static int check_options(const struct yolk_store_options *options)
                          "store options are of %zu bytes, this library's are of %zu: call "
                          "yolk_store_options_init, or rebuild",
                          options->struct_size, sizeof(*options));
-    if (options->master == NULL || options->master[0] == '\0')
+    int dummy = options->real_client != NULL && options->real_client[0] != '\0';
+    if (dummy && (options->master != NULL || options->segment_size_bytes > 0))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "store option real_client is \"%s\": then neither master nor "
+                         "segment_size_bytes may be set",
+                         options->real_client);
+    if (options->pool_size_bytes > MAX_SEGMENT_SIZE)
+        return base_fail(
+            YOLK_ERR_CONFIG, 0, "store option pool_size_bytes is %llu, the largest is %llu",
+            (unsigned long long)options->pool_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
+    if (!dummy && (options->master == NULL || options->master[0] == '\0'))
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option master is not set: give host:port or embedded");
     if (known_transport(options->transport) == NULL)
@@ -135,7 +145,9 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
 {
     store->options = *options;
     store->options.transport = known_transport(options->transport);
-    store->master = strdup(options->master);
+    if (options->real_client != NULL && options->real_client[0] == '\0')
+        store->options.real_client = NULL;
+    store->master = strdup(options->master == NULL ? "" : options->master);
     if (options->name != NULL) {
         store->name = strndup(options->name, MAX_NAME_SIZE);
     } else {
@@ -364,7 +376,9 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
 {
     int status = YOLK_OK;
     store_tuning_init(&store->tuning);
-    if (is_embedded(&store->options))
+    if (store->options.real_client != NULL)
+        status = store_ask_real_client(store, deadline_ns);
+    if (status == YOLK_OK && is_embedded(&store->options))
         status = make_embedded(store);
     if (status == YOLK_OK)
         status = make_client(store);
@@ -381,6 +395,8 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
                                        store->options.transport, &store->segments);
     if (status == YOLK_OK)
         status = make_segment(store, deadline_ns);
+    if (status == YOLK_OK)
+        status = store_make_pool(store);
     if (status == YOLK_OK && store->options.ssd_size_bytes > 0)
         status = store_open_disk(store);
     if (status == YOLK_OK)
@@ -394,6 +410,7 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
  * session stays as it is. */
 static int end_parts(struct yolk_store *store)
 {
+    store_host_stop(store);
     store_open_disk_stop(store);
     store_control_stop(store, clock_after_ms(clock_real_now_ns(), CLOSE_TIMEOUT_MS));
     store_segments_destroy(store->segments);
@@ -418,6 +435,8 @@ static int end_parts(struct yolk_store *store)
         store->registrations = registration->next;
         free(registration);
     }
+    if (store_end_pool(store) != YOLK_OK)
+        return YOLK_ERR_BUSY;
     if (store->engine != NULL) {
         int status = yolk_engine_destroy(store->engine);
         if (status != YOLK_OK)
