@@ -156,6 +156,12 @@ int upstream_flag_value(const struct upstream_flag *flag, const char *where, con
         return value[0] && !*end && !isspace((unsigned char)value[0])
                    ? YOLK_OK
                    : refuse(where, value, "must be a number");
+    case UPSTREAM_RATIO: { /* also ".1" and "1e-1"; the setting itself refuses what is no ratio */
+        double number = strtod(value, &end);
+        if (value[0] && !*end && number >= 0 && number <= 1)
+            snprintf(out, size, "%.9f", number);
+        return YOLK_OK;
+    }
     case UPSTREAM_TIME:
         return base_parse_duration_ms(where, value, &ms);
     case UPSTREAM_SIZE:
@@ -186,7 +192,7 @@ int upstream_flags_help(unsigned program, struct base_buf *text)
 
 static int markdown_row(const struct upstream_flag *flag, struct base_buf *text)
 {
-    static const char *const TYPES[] = {"bool", "number", "text", "time", "size"};
+    static const char *const TYPES[] = {"bool", "number", "ratio", "text", "time", "size"};
     static const char *const PROGRAMS[] = {"", "master", "client", "both"};
     int status = base_buf_printf(
         text, flag->fallback[0] ? "| `--%s` | %s | %s | `%s` | " : "| `--%s` | %s | %s | %s| ",

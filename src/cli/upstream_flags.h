@@ -18,6 +18,7 @@ enum upstream_program { UPSTREAM_MASTER = 1, UPSTREAM_CLIENT = 2, UPSTREAM_BOTH 
 enum upstream_type {
     UPSTREAM_BOOL,
     UPSTREAM_NUMBER,
+    UPSTREAM_RATIO,
     UPSTREAM_TEXT,
     UPSTREAM_TIME, /* a plain number is in milliseconds */
     UPSTREAM_SIZE, /* "4 GB", "1.5gb": of 1024; a plain number is bytes */
