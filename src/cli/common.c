@@ -185,6 +185,29 @@ enum yolk_status cli_store_open_with(const struct cli_command *command,
     return status;
 }
 
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strncmp(host, "::1", 3) == 0 ||
+           strncmp(host, "[::1]", 5) == 0 || strncmp(host, "localhost", 9) == 0;
+}
+
+/* What others are told. NULL: the address that faces the master; also when what was given cannot be
+ * meant, since the master is elsewhere. */
+static const char *useful_host(const struct cli_command *command, const struct base_config *config)
+{
+    const char *host = text_or_null(config, SET_HOST);
+    const char *master = base_config_string(config, SET_MASTER);
+    if (!host || !is_loopback(host) || is_loopback(master) || strncmp(master, "unix:", 5) == 0)
+        return host;
+    print_name(command);
+    fprintf(
+        stderr,
+        "warning: --host %s is of no use to other machines, and the master is at %s: taking the "
+        "address that faces the master\n",
+        host, master);
+    return NULL;
+}
+
 enum yolk_status cli_store_open(const struct cli_command *command, const struct base_config *config,
                                 uint64_t segment_size, struct yolk_store **out)
 {
@@ -193,7 +216,7 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
     yolk_store_options_init(&options);
     options.master = base_config_string(config, SET_MASTER);
     options.name = text_or_null(config, SET_NAME);
-    options.host = text_or_null(config, SET_HOST);
+    options.host = useful_host(command, config);
     options.secret_file = text_or_null(config, SET_SECRET_FILE);
     options.transport = text_or_null(config, SET_TRANSPORT);
     options.segment_size_bytes = segment_size;

@@ -32,6 +32,20 @@ bool net_address_is_unix(const struct net_address *address)
     return address->storage.ss_family == AF_UNIX;
 }
 
+bool net_address_is_own(const struct net_address *address)
+{
+    struct net_address any_port = *address;
+    if (net_address_is_unix(address))
+        return true;
+    /* At the same place in both families. The kernel binds to nobody else's address. */
+    ((struct sockaddr_in *)&any_port.storage)->sin_port = 0;
+    int fd = socket(address->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool own = fd >= 0 && bind(fd, (struct sockaddr *)&any_port.storage, any_port.size) == 0;
+    if (fd >= 0)
+        close(fd);
+    return own;
+}
+
 static int parse_port(const char *text, const char *digits, uint16_t *port)
 {
     unsigned value = 0;

@@ -29,6 +29,8 @@ YOLK_MUST_USE int net_address_parse(const char *text, uint16_t default_port,
 void net_address_format(const struct net_address *address, char *out, size_t size);
 uint16_t net_address_port(const struct net_address *address);
 bool net_address_is_unix(const struct net_address *address);
+/* One of this machine's, whatever its port. */
+bool net_address_is_own(const struct net_address *address);
 /* Unix socket at a path. The path must fit sun_path. */
 YOLK_MUST_USE int net_address_unix(const char *path, struct net_address *out);
 

@@ -333,9 +333,25 @@ static void descriptors_travel(void **state)
     net_close(fds[1]);
 }
 
+static void test_own_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool own;
+    } CASES[] = {{"127.0.0.1:1", true},     {"127.9.9.9:65535", true}, {"unix:/x", true},
+                 {"192.0.2.254:80", false}, {"8.8.8.8:80", false},     {"[2001:db8::9]:80", false}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct net_address address;
+        assert_int_equal(net_address_parse(CASES[i].text, 0, &address), YOLK_OK);
+        assert_int_equal(net_address_is_own(&address), CASES[i].own);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own_addresses),
         cmocka_unit_test(addresses),
         cmocka_unit_test(streams),
         cmocka_unit_test(waits_end),

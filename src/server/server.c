@@ -35,6 +35,7 @@ struct connection {
     uint32_t slot;
     bool greeted; /* the hello is done */
     struct wire_hello_machine hello;
+    struct net_address address;
     char peer[NET_ADDRESS_TEXT_MAX];
 };
 
@@ -56,7 +57,10 @@ struct server {
     struct server_stats stats;
     server_removed removed;
     void *removed_self;
-    bool touched; /* the core has had input in this turn */
+    bool elsewhere; /* somebody on another machine, or who is told of as if, was here */
+    char loopback_node[MAX_NAME_SIZE +
+                       1]; /* said that it is reached at this machine's own address */
+    bool touched;          /* the core has had input in this turn */
     uint64_t next_tick_ns;
     uint64_t log_after_ns; /* bad peers may log again from here */
     uint64_t log_skipped;
@@ -213,6 +217,55 @@ static void handshake(struct connection *connection, const struct wire_header *h
     loop_stream_set_urgent(connection->stream, connection->hello.purpose == WIRE_PURPOSE_CONTROL);
 }
 
+/* ---- addresses that lead nowhere ---- */
+
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strncmp(host, "[::1]", 5) == 0 ||
+           strncmp(host, "localhost:", 10) == 0;
+}
+
+/* A node that is told of as 127.0.0.1 is of no use to whoever is on another machine. */
+static void warn_of_loopback(struct server *server)
+{
+    if (!server->elsewhere || !server->loopback_node[0])
+        return;
+    log_warn(
+        "node %s gives its address as 127.0.0.1, and not all of this cluster is on this machine: "
+        "others cannot read or write there; start it with --host ADDRESS, or with the master's "
+        "address that others use",
+        server->loopback_node);
+    server->loopback_node[0] = '\0'; /* once */
+}
+
+static void look_at_mount(struct server *server, const struct wire_header *header,
+                          const uint8_t *body)
+{
+    struct wire_segment_mount mount;
+    char endpoints[MAX_ENDPOINTS + 1];
+    if (header->kind != WIRE_SEGMENT_MOUNT ||
+        wire_decode(header->kind, body, header->body_size, &mount) != YOLK_OK)
+        return;
+    wire_view_copy_text(mount.endpoints, endpoints, sizeof(endpoints));
+    const char *tcp = strstr(endpoints, "tcp=");
+    if (!tcp)
+        return;
+    if (is_loopback(tcp + 4))
+        wire_view_copy_text(mount.name, server->loopback_node, sizeof(server->loopback_node));
+    else
+        server->elsewhere = true;
+    warn_of_loopback(server);
+}
+
+static void look_at_peer(struct server *server, const struct connection *connection)
+{
+    if (server->elsewhere || is_loopback(connection->peer) ||
+        strncmp(connection->peer, "unix:", 5) == 0)
+        return;
+    server->elsewhere = !net_address_is_own(&connection->address);
+    warn_of_loopback(server);
+}
+
 static void serve_frame(struct connection *connection, const struct wire_header *header,
                         const uint8_t *body)
 {
@@ -223,8 +276,11 @@ static void serve_frame(struct connection *connection, const struct wire_header 
     server->stats.bytes_in += WIRE_HEADER_SIZE + header->body_size;
     if (!connection->greeted) {
         handshake(connection, header, body);
+        if (connection->greeted)
+            look_at_peer(server, connection);
         return;
     }
+    look_at_mount(server, header, body);
     struct master_sink sink = make_sink(server);
     server->touched = true;
     enum yolk_status status =
@@ -330,6 +386,7 @@ static bool on_accept(void *self, struct loop_stream *stream, const struct net_a
         free(connection);
         return false;
     }
+    connection->address = *peer;
     net_address_format(peer, connection->peer, sizeof(connection->peer));
     connection->stream = stream;
     server->slots[connection->slot].connection = connection;
