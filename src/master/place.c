@@ -120,19 +120,26 @@ static struct master_extent *take_preferred(struct master_core *core, const stru
                 extent = take(segment, choice->size);
         }
     }
-    core->stats.put_not_preferred += extent == NULL;
     return extent;
 }
 
-struct master_extent *master_place(struct master_core *core, uint64_t size,
-                                   struct master_extent *const *taken, uint32_t count,
-                                   struct master_wish *wish)
+static bool is_preferred(const struct master_segment *segment, const struct master_wish *wish)
 {
-    struct choice choice = {core, wish, size, taken, count, false};
-    struct master_extent *preferred = take_preferred(core, &choice);
-    if (preferred != NULL)
-        return preferred;
-    struct master_segment *first = pick(core, &choice);
+    struct wire_keys names;
+    struct wire_view name;
+    if (wire_keys_open(wish->preferred, MAX_PREFERRED, &names) != YOLK_OK)
+        return false;
+    while (wire_keys_next(&names, &name))
+        if (is_named(segment, name))
+            return true;
+    return false;
+}
+
+/* By chance, with others giving up what they have when there is no free space. */
+static struct master_extent *take_any(struct master_core *core, struct choice *choice)
+{
+    uint64_t size = choice->size;
+    struct master_segment *first = pick(core, choice);
     if (first == NULL)
         return NULL;
     struct master_extent *extent = take(first, size);
@@ -142,7 +149,7 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
      * nothing more is given up: the client asks again. In a third of the cases the spill alone is
      * to do, so that a segment that was filled by others is not emptied for them. */
     bool spill_only = master_random(core) % 3 == 0;
-    struct master_segment *spill = freest(core, size, &choice);
+    struct master_segment *spill = freest(core, size, choice);
     if (size <= base_extents_capacity(first->alloc) && (!spill_only || spill == NULL) &&
         first->ack_bytes < size) {
         (void)master_evict(core, first, size - first->ack_bytes, core->config.step);
@@ -152,6 +159,20 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
             return extent;
     }
     return spill == NULL ? NULL : take(spill, size);
+}
+
+struct master_extent *master_place(struct master_core *core, uint64_t size,
+                                   struct master_extent *const *taken, uint32_t count,
+                                   struct master_wish *wish)
+{
+    struct choice choice = {core, wish, size, taken, count, false};
+    struct master_extent *extent = take_preferred(core, &choice);
+    if (extent != NULL)
+        return extent;
+    extent = take_any(core, &choice);
+    core->stats.put_not_preferred +=
+        extent != NULL && wish->preferred.size > 0 && !is_preferred(extent->segment, wish);
+    return extent;
 }
 
 bool master_may_fit(const struct master_core *core, uint64_t size)

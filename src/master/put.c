@@ -545,7 +545,7 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
         master_fact_placed(extent);
     }
     master_emit_committed(core, object);
-    return YOLK_OK;
+    return is_untold(core, put) ? YOLK_ERR_AGAIN : YOLK_OK;
 }
 
 /* One key of an END or a REVOKE; `self` is the operation, NULL when it is not known (any more). */
