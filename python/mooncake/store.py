@@ -14,6 +14,7 @@ import operator
 import os
 import re
 import secrets
+import shutil
 
 from mooncake import _store
 from mooncake._store import BufferHandle, last_error
@@ -252,12 +253,22 @@ def _ssd(path):
     folder = path or os.environ.get("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "")
     if not folder:
         raise _Refused(_CONFIG, "enable_ssd_offload needs ssd_offload_path, or MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
-    size = _bytes("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES",
-                  os.environ.get("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "0"))
+    folder = os.path.abspath(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        before = os.path.join(folder, "yolk.slot0")  # the file of the last time is taken again
+        free += os.stat(before).st_blocks * 512 if os.path.exists(before) else 0
+    except OSError as error:
+        raise _Refused(_CONFIG, "ssd_offload_path %r: %s" % (folder, error.strerror)) from None
+    size = _bytes("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", os.environ.get("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "0"))
     if size == 0:
-        raise _Refused(_CONFIG, "enable_ssd_offload needs MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES: how much of the "
-                                "disk at %s may be used" % folder)
-    return size, os.path.join(os.path.abspath(folder), "yolk")
+        size = free // 2 // _MIB * _MIB
+        if size == 0:
+            raise _Refused(_CONFIG, "ssd_offload_path %r: its disk is full" % folder)
+        _log.warning("enable_ssd_offload: taking %d MiB at %s, half of what is free there; "
+                     "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES says how much to take", size // _MIB, folder)
+    return size, os.path.join(folder, "yolk")
 
 
 _TRANSPORTS = {"": "auto", "auto": "auto", "tcp": "auto", "rdma": "auto", "shm": "shm", "loop": "loop"}
@@ -314,8 +325,8 @@ class MooncakeDistributedStore(_store.Store):
         master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
         refuses the puts that copy, no other effect. protocol: tcp, or rdma, which falls back to TCP; shared memory is
         used on one host. enable_ssd_offload, ssd_offload_path: a folder on a disk that values go to when the memory is
-        full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it. tenant_id: whose keys this store sees. Without effect:
-        metadata_server, rdma_devices, engine, enable_client_http_server, client_http_port.
+        full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it, or half of what is free. tenant_id: whose keys this store
+        sees. Without effect: metadata_server, rdma_devices, engine, enable_client_http_server, client_http_port.
         """
         if isinstance(local_hostname, dict):
             return self._setup_from(local_hostname)

@@ -133,6 +133,28 @@ static PyObject *store_unregister_buffer(PyObject *object, PyObject *args, PyObj
     return PyLong_FromLongLong(status == YOLK_OK ? 0 : code_of_failure(status));
 }
 
+static PyObject *store_alloc_from_mem_pool(PyObject *object, PyObject *args, PyObject *named)
+{
+    static char *names[] = {"size", NULL};
+    PyObject *size_object;
+    uint64_t size;
+    void *memory = NULL;
+    if (!argument_parse(args, named, "O:alloc_from_mem_pool", names, &size_object) ||
+        argument_address(size_object, &size) != 0)
+        return NULL;
+    struct session *session = calls_enter((struct store *)object);
+    if (session == NULL)
+        return PyLong_FromLong(0);
+    enum yolk_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    status = yolk_store_pool_alloc(session_store(session), size, &memory);
+    session_leave(session);
+    PyEval_RestoreThread(thread);
+    if (status != YOLK_OK)
+        (void)code_of_failure(status);
+    return PyLong_FromVoidPtr(status == YOLK_OK ? memory : NULL);
+}
+
 #define METHOD(name, signature, text)                                                              \
     {                                                                                              \
 #name, (PyCFunction)(void (*)(void))store_##name, METH_VARARGS | METH_KEYWORDS,            \
@@ -150,6 +172,9 @@ static PyMethodDef methods[] = {
      "the cluster and ends the session. 0, also if it was closed before; setup() may follow."},
     {"health_check", store_health_check, METH_NOARGS,
      "health_check($self, /)\n--\n\n0: the master answers; 1: not set up; 2: no session now."},
+    METHOD(alloc_from_mem_pool, "($self, size)",
+           "The address of `size` bytes of the pool that setup_dummy() made: page-aligned, zeroed, "
+           "registered, until close(). 0 if there is not so much."),
     METHOD(register_buffer, "($self, buffer_ptr, size)",
            "Registers `size` bytes at the address, so that data reaches them without a detour. 0 "
            "or a negative code."),

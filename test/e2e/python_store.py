@@ -7,7 +7,7 @@ import asyncio
 import ctypes
 import inspect
 import os
-import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -230,13 +230,22 @@ def setup_forms(context):
         check(store.setup({"master_server_addr": address, **settings}) < 0, str(settings))
         check_in(words, m.last_error())
     os.environ["MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"] = str(32 * MIB)
+    folder_of_ssd = context.path("made/if/missing")
     try:
         check_equal(store.setup({"master_server_addr": address, "enable_ssd_offload": "1",
-                                 "ssd_offload_path": context.dir, "global_segment_size": "16MB"}), 0, m.last_error())
+                                 "ssd_offload_path": folder_of_ssd, "global_segment_size": "16MB"}), 0, m.last_error())
     finally:
         del os.environ["MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"]
     check_equal(store.close(), 0)
-    check(os.path.exists(context.path("yolk.slot0")), "no file on the disk")
+    file = os.path.join(folder_of_ssd, "yolk.slot0")
+    check(32 * MIB <= os.stat(file).st_size < 64 * MIB, "%d bytes of a file" % os.stat(file).st_size)
+    check_equal(store.setup({"master_server_addr": address, "enable_ssd_offload": "1", "ssd_offload_path": file}), -600)
+    check_in("ssd_offload_path", m.last_error())
+    # Without a limit it is half of what is free, the file of before counted as free.
+    usage = shutil.disk_usage(folder_of_ssd).free
+    size, path = m._ssd(folder_of_ssd)
+    check_equal(path, os.path.join(folder_of_ssd, "yolk"))
+    check(abs(size - usage // 2) < 1 << 30, "%d of %d bytes" % (size, usage))
     # An address of this host alone is not given to a cluster of several.
     for host, master, told in (("localhost", "127.0.0.1:1", "localhost"), ("localhost", "[::1]:1", "localhost"),
                                ("127.0.0.1", "10.0.0.1:1", None), ("::1", "[fd00::1]:1", None), ("localhost", "host:1", None),
@@ -258,7 +267,7 @@ def surface(context):
         "batch_put_from_multi_buffers": "keys all_buffer_ptrs all_sizes config",
         "upsert": "key value config", "upsert_batch": "keys values config", "upsert_parts": "key parts config",
         "upsert_from": "key buffer_ptr size config", "batch_upsert_from": "keys buffer_ptrs sizes config",
-        "setup_dummy": "mem_pool_size local_buffer_size server_address",
+        "alloc_from_mem_pool": "size", "setup_dummy": "mem_pool_size local_buffer_size server_address",
         "get": "key", "get_batch": "keys", "get_buffer": "key", "batch_get_buffer": "keys",
         "get_into": "key buffer_ptr size", "batch_get_into": "keys buffer_ptrs sizes",
         "batch_get_into_multi_buffers": "keys all_buffer_ptrs all_sizes prefer_alloc_in_same_node",
