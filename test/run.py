@@ -3,15 +3,19 @@
 """Builds and runs all tests.
 
 Each cmocka test of the executables that ctest knows counts once, and passes only if it passes in the release
-build and in the one with ASan and UBSan. (An executable that fills its table of tests by other means counts as
+build and in the one with ASan and UBSan. Executables whose tests have threads run once more in a build with TSan
+(tsan.x; a report of it is a failure, and what test/tsan.suppressions leaves out has its reason there). (An executable that fills its table of tests by other means counts as
 one.) Each test of a file test/e2e/*.py that uses harness.py counts once; other files there are helpers. The
-simulator's seeds and mutations run when it is there. Each fuzzer runs for YOLK_FUZZ_SECONDS (5; 0: not at all), from
-its kept inputs in test/fuzz/corpus. Allocations and calls that fail are sampled; YOLK_TORTURE_FULL=1 takes each. A test finds the build in YOLK_BUILD, the sanitized one in
+simulator's seeds and mutations run when it is there. Each fuzzer runs for YOLK_FUZZ_SECONDS (60; 0: not at all), from
+its kept inputs in test/fuzz/corpus, two at a time. Allocations and calls that fail are walked over as far as a bounded
+time allows, which is said; YOLK_TORTURE_FULL=1 takes each. What hot paths cost is compared with a table (scripts/gates).
+A test finds the build in YOLK_BUILD, the sanitized one in
 YOLK_ASAN_BUILD, traces in YOLK_TRACE_DIR. Exit status 77 with a line "SKIP: reason" is a skip. The last line is
 "N passed, N failed, N skipped".
 """
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import re
@@ -23,10 +27,16 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "test", "fuzz"))
+import campaign  # noqa: E402
+
 E2E = os.path.join(ROOT, "test", "e2e")
 CORPUS = os.path.join(ROOT, "test", "fuzz", "corpus")
-FUZZ_SECONDS = 5
-REFUSAL_SECONDS = "1"  # of each executable
+GATES = os.path.join(ROOT, "scripts", "gates")
+FUZZ_SECONDS = 60
+# Of each executable, for each kind of call: so long at most for each call of it to fail, else with strides for so long.
+WALK_SECONDS = ("6", "1.5")
+CALL_KINDS = ("memory", "file", "socket", "map", "thread")
 REFUSAL_TARGETS = {
     "base": ("base.buf", "base.config", "base.extents"),
     "wire": ("wire.codec", "wire.hello"),
@@ -36,6 +46,16 @@ REFUSAL_TARGETS = {
     "store": ("store.get", "store.holds", "store.mirror", "store.put", "store.session", "store.tier"),
     "storage": ("storage.storage", "storage.files"),
 }
+CALL_TARGETS = {
+    "platform": ("platform.file", "platform.loop", "platform.memory", "platform.net", "platform.process"),
+    "storage": ("storage.storage", "storage.files"),
+}
+# Those with threads, but for what is the same code with other files (transport.file.*), or mostly processes. They take
+# ten times as long as without TSan.
+TSAN_TARGETS = re.compile(r"platform\.\w+|peer\.\w+|engine\.engine|transport\.(null|shm|tcp|tcp\.disk|trace|uring|fault)|"
+                          r"server\.\w+|admin\.\w+|compat\.\w+|cluster\.\w+|conformance\.\w+|"
+                          r"cases\.(capacity|leases|disk_read)|storage\.(files|storage)|store\.(disk|embedded|network|ssd)")
+PLANTED = "wire.encode_exist_128"
 SIM_SEEDS = ("1..100", "101..200")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
@@ -82,7 +102,8 @@ class Results:
         self.count[result] += 1
         if result == FAIL:
             self.failed.append(name)
-            sys.stdout.write("".join("    | %s\n" % line for line in detail.splitlines()[-TAIL_LINES:]))
+        if result != SKIP:  # one that passed may say how far it went
+            sys.stdout.write("".join("    | %s\n" % line for line in detail.splitlines()[-TAIL_LINES:] if line))
         if result == SKIP:
             self.skipped.append((name, detail))
         print("%-7s %-60s %6.1f s%s" % (result, name, seconds, "  (%s)" % detail if result == SKIP else ""),
@@ -142,9 +163,10 @@ def cmocka_names(target):
 
 
 class Test:
-    def __init__(self, name, action):
+    def __init__(self, name, action, beside=None):
         self.name = name
         self.action = action  # () -> (result, detail)
+        self.beside = beside  # of those with the same word here, two run at a time
 
 
 class Executable:
@@ -216,6 +238,47 @@ def e2e_test(path, name, env):
     return action
 
 
+def tsan_names(release):
+    return [name for name in sorted(ctest_names(release)) if TSAN_TARGETS.fullmatch(name)]
+
+
+def tsan_tests(names, directory, env):
+    # Its processes are of the same build, and so are watched too.
+    env = dict(env, YOLK_BUILD=directory, YOLK_BIN=os.path.join(directory, "yolk"),
+               TSAN_OPTIONS="exitcode=66:die_after_fork=0:suppressions=" + os.path.join(ROOT, "test", "tsan.suppressions"))
+
+    def test(name):
+        def action():
+            command = [os.path.join(directory, "tests", name)]
+            code, output = run(command, 400, env)
+            if code == 77:
+                return SKIP, skip_reason(output)
+            return (PASS, "") if code == 0 else (FAIL, "%s\n%s\nexit status %s" % (" ".join(command), output, code))
+        return Test("tsan." + name, action, "tsan")
+    return [test(name) for name in names]
+
+
+def gate_tests(directory, env):
+    def gates(*options):
+        return run([sys.executable, GATES, "--build", directory, *options], 600, env)
+
+    def counts():
+        code, output = gates()
+        if code == 77:
+            return SKIP, skip_reason(output)
+        return (PASS if code == 0 else FAIL), output
+
+    def planted():
+        code, output = gates("--plant", PLANTED, PLANTED)
+        if code == 77:
+            return SKIP, skip_reason(output)
+        missing = [what for what in ("instructions", "system_calls", "allocations")
+                   if "not counted here: " + what not in output
+                   and not re.search(r"^%s: %s: .* the table says" % (re.escape(PLANTED), what), output, re.M)]
+        return (FAIL, "not noticed: %s\n%s" % (missing, output)) if code != 1 or missing else (PASS, "")
+    return [Test("gates.hot_paths_cost_what_the_table_says", counts), Test("gates.planted_costs_are_noticed", planted)]
+
+
 def sim_tests(directory, env):
     simulator = os.path.join(directory, "yolk-sim")
     tests = []
@@ -243,43 +306,39 @@ def sim_tests(directory, env):
     return tests
 
 
-def fuzzers():
-    """The names of all, from their sources."""
-    return sorted(file[:-len("_fuzz.c")] for top in ("src", "test") for _, _, files in os.walk(os.path.join(ROOT, top))
-                  for file in files if file.endswith("_fuzz.c"))
-
-
-def fuzz_test(name, directory, seconds, env):
+def fuzz_test(name, directory, seconds):
     def action():
-        executable = os.path.join(directory, "fuzzers", name + "_fuzz")
-        if not os.path.exists(executable):
+        binaries = os.path.join(directory, "fuzzers")
+        if not os.path.exists(campaign.executable(binaries, name)):
             return SKIP, "not built: it needs clang, and no --no-asan"
         with tempfile.TemporaryDirectory() as found:
-            # A finding is printed as base64, so it is not lost with its folder. What the program itself says is not of use.
-            code, output = run([executable, "-max_total_time=%d" % seconds, "-len_control=0", "-max_len=4096",
-                                "-timeout=20", "-rss_limit_mb=2048", "-close_fd_mask=3", "-print_final_stats=1",
-                                "-artifact_prefix=%s/" % found, found, os.path.join(CORPUS, name)],
-                               seconds + 120, env)
-        return (PASS, "") if code == 0 else (FAIL, "%s\nexit status %s" % (output, code))
-    return Test("fuzz.%s" % name, action)
+            # A finding is printed as base64, so it is not lost with its folder.
+            code, executed, _, output = campaign.fuzz(binaries, name, seconds, os.path.join(CORPUS, name), found, found)
+        if code == 0 and executed:
+            return PASS, ""
+        return FAIL, "%s\nexit status %s" % (output, code)
+    return Test("fuzz.%s" % name, action, "fuzz")
 
 
 def refusal_tests(targets, env):
-    """The unit tests of the rooms that are pure, with allocations refused."""
+    """Unit tests with allocations of the pure parts refused, and with calls of the system and the C library failing."""
     walker = os.path.join(ROOT, "test", "torture", "walk_units.py")
-    seconds = "0" if os.environ.get("YOLK_TORTURE_FULL") else REFUSAL_SECONDS
+    seconds = ("0", "0") if os.environ.get("YOLK_TORTURE_FULL") else WALK_SECONDS
 
-    def test(room, commands):
+    def test(name, kinds, wanted):
+        commands = [command[0] for target, command in sorted(targets.items()) if target in wanted]
+
         def action():
-            code, output = run([sys.executable, walker, seconds, *commands], None if seconds == "0" else 600, env)
-            return (PASS, "") if code == 0 else (FAIL, output)
-        return Test("torture.allocations_of_%s" % room, action)
-    rooms = {room: [command[0] for target, command in sorted(targets.items()) if target in names]
-             for room, names in REFUSAL_TARGETS.items()}
-    return [test(room, commands) for room, commands in rooms.items() if commands]
+            runs = [run([sys.executable, walker, *seconds, kind, *commands], None if seconds[0] == "0" else 900, env)
+                    for kind in kinds]
+            output = "".join(output for _, output in runs)
+            return (PASS if all(code == 0 for code, _ in runs) else FAIL), output
+        return Test("torture." + name, action, "torture")
+    return ([test("allocations_of_" + room, ("allocations",), wanted) for room, wanted in REFUSAL_TARGETS.items()] +
+            [test("calls_of_" + room, CALL_KINDS, wanted) for room, wanted in CALL_TARGETS.items()])
 
 
-def all_tests(release, asan):
+def all_tests(release, asan, tsan):
     env = dict(os.environ, YOLK_BUILD=release, YOLK_BIN=os.path.join(release, "yolk"), PYTHONDONTWRITEBYTECODE="1",
                ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:handle_abort=1", UBSAN_OPTIONS="print_stacktrace=1")
     if asan:
@@ -291,8 +350,26 @@ def all_tests(release, asan):
     tests += refusal_tests(commands[-1], env)
     seconds = int(os.environ.get("YOLK_FUZZ_SECONDS", FUZZ_SECONDS))
     if seconds > 0:
-        tests += [fuzz_test(name, release + "-fuzz", seconds, env) for name in fuzzers()]
-    return tests + sim_tests(release, env) + e2e_tests(env)
+        tests += [fuzz_test(name, release + "-fuzz", seconds) for name in campaign.names()]
+    tests += tsan_tests(tsan_names(release), tsan, env) if tsan else []
+    return tests + gate_tests(release, env) + sim_tests(release, env) + e2e_tests(env)
+
+
+def timed(action):
+    start = time.monotonic()
+    result, detail = action()
+    return result, detail, time.monotonic() - start
+
+
+def outcomes(tests):
+    """(name, (result, detail, seconds)) of each, in order."""
+    for beside, group in itertools.groupby(tests, lambda test: test.beside):
+        group = list(group)
+        if beside is None:
+            yield from ((test.name, timed(test.action)) for test in group)
+            continue
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            yield from zip([test.name for test in group], pool.map(timed, [test.action for test in group]))
 
 
 def main():
@@ -305,6 +382,7 @@ def main():
     arguments = parser.parse_args()
     release = os.path.abspath(arguments.build)
     asan = None if arguments.no_asan else release + "-asan"
+    tsan = None if arguments.no_asan else release + "-tsan"
     if arguments.list:
         # Names need no compiling, only the build system's view of the tree.
         code, output = run(["cmake", "-S", ROOT, "-B", release, "-G", "Ninja", "-DYOLK_TESTS=ON"], 120)
@@ -315,20 +393,18 @@ def main():
         if asan:
             build(asan, ["-DYOLK_TESTS=ON", "-DYOLK_SANITIZE=address"])
             if shutil.which("clang") and os.environ.get("YOLK_FUZZ_SECONDS") != "0":
-                build(release + "-fuzz", ["-DCMAKE_C_COMPILER=clang", "-DYOLK_TESTS=OFF", "-DYOLK_FUZZ=ON",
-                                          "-DYOLK_SANITIZE=address"], ["fuzzers"])
+                build(release + "-fuzz", campaign.BUILD_OPTIONS, ["fuzzers"])
+            build(tsan, ["-DYOLK_TESTS=ON", "-DYOLK_SANITIZE=thread"], ["yolk", *["tests/" + name for name in tsan_names(release)]])
     if arguments.build_only:
         return 0
-    tests = [test for test in all_tests(release, None if arguments.list else asan)
+    tests = [test for test in all_tests(release, None if arguments.list else asan, tsan)
              if re.search(arguments.filter, test.name)]
     if arguments.list:
         print("\n".join(test.name for test in tests))
         return 0
     results = Results()
-    for test in tests:
-        start = time.monotonic()
-        result, detail = test.action()
-        results.add(test.name, result, detail, time.monotonic() - start)
+    for name, outcome in outcomes(tests):
+        results.add(name, *outcome)
     return results.close()
 
 

@@ -107,7 +107,7 @@ static void cost(const struct gate_path *path, enum yolk_status (*one)(void *sel
     qsort(allocations, ROUNDS, sizeof(allocations[0]), compare);
     /* The least, because waiting for another thread of the library adds to them. */
     if (counted.reason[0] == '\0')
-        printf("system_calls %.0f\n", system_calls[0]);
+        printf("%s %.0f\n", path->wakes ? "system_calls_most" : "system_calls", system_calls[0]);
     else
         printf("reason %s\n", counted.reason);
     printf("allocations %.0f\n", allocations[ROUNDS / 2]);

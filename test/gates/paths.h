@@ -4,6 +4,7 @@
 #ifndef TEST_GATES_PATHS_H
 #define TEST_GATES_PATHS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <yolk/status.h>
@@ -18,6 +19,8 @@ struct gate_path {
     void (*set_up)(void); /* ends the process with a reason when it fails */
     enum yolk_status (*call)(void *self);
     void (*tear_down)(void);
+    /* Another thread is told of it, unless it has been told already: a bound of system calls. */
+    bool wakes;
 };
 
 extern const struct gate_path gate_pure_paths[], gate_transfer_paths[];

@@ -428,18 +428,19 @@ static void tear_down_checksum(void)
 }
 
 const struct gate_path gate_pure_paths[] = {
-    {"master.exist_128", "batch", 1, 0, set_up_exist, call_master, tear_down_master},
-    {"master.get_start_32", "batch", 1, 0, set_up_get_start, call_master, tear_down_master},
-    {"master.put_start_32", "batch", 1, 0, set_up_put_start, call_master, tear_down_master},
-    {"master.put_end_32", "batch", 1, 0, set_up_put_end, call_master, tear_down_master},
-    {"master.index_find", "key", LOOKUPS, 4, set_up_index, call_index, tear_down_index},
-    {"wire.encode_exist_128", "message", 1, 0, set_up_wire, call_encode, tear_down_wire},
-    {"wire.decode_exist_128", "message", 1, 0, set_up_wire, call_decode, tear_down_wire},
+    {"master.exist_128", "batch", 1, 0, set_up_exist, call_master, tear_down_master, false},
+    {"master.get_start_32", "batch", 1, 0, set_up_get_start, call_master, tear_down_master, false},
+    {"master.put_start_32", "batch", 1, 0, set_up_put_start, call_master, tear_down_master, false},
+    {"master.put_end_32", "batch", 1, 0, set_up_put_end, call_master, tear_down_master, false},
+    {"master.index_find", "key", LOOKUPS, 4, set_up_index, call_index, tear_down_index, false},
+    {"wire.encode_exist_128", "message", 1, 0, set_up_wire, call_encode, tear_down_wire, false},
+    {"wire.decode_exist_128", "message", 1, 0, set_up_wire, call_decode, tear_down_wire, false},
     {"base.extents_turn", "release and take", TURNS, 4, set_up_extents, call_extents,
-     tear_down_extents},
-    {"base.imap_contains", "look-up", LOOKUPS, 4, set_up_map, call_map, tear_down_map},
-    {"base.crc32c", "KiB", CHECKED / KIB, 2, set_up_checksum, call_checksum, tear_down_checksum},
+     tear_down_extents, false},
+    {"base.imap_contains", "look-up", LOOKUPS, 4, set_up_map, call_map, tear_down_map, false},
+    {"base.crc32c", "KiB", CHECKED / KIB, 2, set_up_checksum, call_checksum, tear_down_checksum,
+     false},
     {"base.crc32c_table", "KiB", CHECKED / KIB, 2, set_up_checksum, call_checksum_table,
-     tear_down_checksum},
+     tear_down_checksum, false},
 };
 const uint32_t gate_pure_path_count = sizeof(gate_pure_paths) / sizeof(gate_pure_paths[0]);

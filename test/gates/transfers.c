@@ -173,12 +173,12 @@ static void tear_down_store(void)
 }
 
 const struct gate_path gate_transfer_paths[] = {
-    {"engine.null_64", "request", REQUESTS, 0, set_up_null, call_engine, tear_down_engine},
-    {"engine.shm_get_64", "request", REQUESTS, 0, set_up_shm, call_engine, tear_down_engine},
-    {"store.loop_put_32", "batch", 1, 0, set_up_put, call_put, tear_down_store},
-    {"store.loop_get_32", "batch", 1, 0, set_up_get, call_get, tear_down_store},
-    {"store.loop_get_1", "get", 1, 0, set_up_get, call_get_one, tear_down_store},
-    {"store.exist_32", "batch", 1, 0, set_up_get, call_exist, tear_down_store},
+    {"engine.null_64", "request", REQUESTS, 0, set_up_null, call_engine, tear_down_engine, false},
+    {"engine.shm_get_64", "request", REQUESTS, 0, set_up_shm, call_engine, tear_down_engine, false},
+    {"store.loop_put_32", "batch", 1, 0, set_up_put, call_put, tear_down_store, true},
+    {"store.loop_get_32", "batch", 1, 0, set_up_get, call_get, tear_down_store, false},
+    {"store.loop_get_1", "get", 1, 0, set_up_get, call_get_one, tear_down_store, false},
+    {"store.exist_32", "batch", 1, 0, set_up_get, call_exist, tear_down_store, false},
 };
 const uint32_t gate_transfer_path_count =
     sizeof(gate_transfer_paths) / sizeof(gate_transfer_paths[0]);

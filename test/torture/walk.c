@@ -51,24 +51,39 @@ static uint64_t common(uint64_t a, uint64_t b)
     return b == 0 ? a : common(b, a % b);
 }
 
+static void say(const struct walk *walk, enum fault_kind kind, bool for_ever, const char *how,
+                uint64_t done, uint64_t total)
+{
+    printf("%s: %s, %s: %s%llu of %llu calls\n", walk->name, fault_kind_names[kind],
+           for_ever ? "for ever" : "once", how, (unsigned long long)done,
+           (unsigned long long)total);
+    no_leaks(walk);
+}
+
+/* One by one until no call fails any more: how many there are varies. */
+static void walk_all(const struct walk *walk, enum fault_kind kind, bool for_ever)
+{
+    uint64_t nth = 0, unreached = 0;
+    while (unreached < 3) {
+        uint64_t calls = step(walk, kind, ++nth, for_ever);
+        unreached = calls < nth ? unreached + 1 : 0;
+        no_leaks(walk);
+    }
+    say(walk, kind, for_ever, "all, ", nth - unreached, nth - unreached);
+}
+
 /* In an order that has looked everywhere soon. */
-static void walk_kind(const struct walk *walk, enum fault_kind kind, bool for_ever, bool full)
+static void walk_some(const struct walk *walk, enum fault_kind kind, bool for_ever)
 {
     uint64_t total = step(walk, kind, 0, false);
     uint64_t stride = total * 618 / 1000 | 1, end = now_ms() + WALK_MS, done = 0, at = 0;
     while (total > 0 && common(total, stride) > 1)
         stride++;
-    for (; done < total && (full || done < 3 || now_ms() < end); done++) {
-        /* In full one by one, and on as long as there are calls: their number varies. */
-        uint64_t nth = full ? done + 1 : at + 1;
-        (void)step(walk, kind, nth, for_ever);
+    for (; done < total && (done < 3 || now_ms() < end); done++) {
+        (void)step(walk, kind, at + 1, for_ever);
         at = (at + stride) % total;
-        if (full)
-            no_leaks(walk);
     }
-    printf("%s: %s, %s: %llu of %llu calls\n", walk->name, fault_kind_names[kind],
-           for_ever ? "for ever" : "once", (unsigned long long)done, (unsigned long long)total);
-    no_leaks(walk);
+    say(walk, kind, for_ever, done < total ? "strided, " : "all, ", done, total);
 }
 
 static bool repeat_one(const struct walk *walk)
@@ -92,13 +107,14 @@ static bool repeat_one(const struct walk *walk)
 
 void walk_run(const struct walk *walk)
 {
-    bool full = getenv("YOLK_TORTURE_FULL") != NULL;
+    void (*walk_kind)(const struct walk *, enum fault_kind, bool) =
+        getenv("YOLK_TORTURE_FULL") != NULL ? walk_all : walk_some;
     if (repeat_one(walk))
         return;
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
         if (!(walk->kinds >> kind & 1))
             continue;
-        walk_kind(walk, kind, false, full);
-        walk_kind(walk, kind, true, full);
+        walk_kind(walk, kind, false);
+        walk_kind(walk, kind, true);
     }
 }
