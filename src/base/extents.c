@@ -2,6 +2,7 @@
 #include "base/extents.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -12,13 +13,15 @@
 #define FINGERS    4096u /* starting points for a search by address, at first */
 #define PER_FINGER 4u    /* nodes; beyond that there are to be twice as many fingers */
 #define FILL_STEP  64u   /* nodes looked at for those with each new extent */
+#define ZONES_EACH 64u   /* takes, after which the zones are fitted to what there is */
 #define MAX_NODES  (UINT32_MAX - 1)
 
 struct node {
     uint64_t offset; /* both in units */
-    uint64_t size : 62;
+    uint64_t size : 61;
     uint64_t state : 2;
-    uint32_t prev; /* by address */
+    uint64_t zone : 1; /* free: whose bins it is in */
+    uint32_t prev;     /* by address */
     uint32_t next;
     union {
         struct {
@@ -32,6 +35,19 @@ struct node {
 _Static_assert(sizeof(struct node) == 32, "one an extent: it is to stay compact");
 
 enum { NODE_SPARE, NODE_FREE, NODE_USED };
+
+/*
+ * Extents much smaller than the mean would in time stand in all holes that large ones need. So
+ * their place is the end of the segment, as much of it as they fill, and the large ones' the rest.
+ * Both go to the other's zone when there is no hole in their own.
+ */
+enum { ZONE_LARGE, ZONE_SMALL, ZONES };
+
+struct bins {
+    uint64_t fl_map;
+    uint32_t sl_map[FL_COUNT];
+    uint32_t heads[FL_COUNT][SL_COUNT];
+};
 
 /* Each names the last node that was met there, plus one; 0: none. */
 struct fingers {
@@ -49,9 +65,11 @@ struct base_extents {
     uint64_t units;
     uint64_t free_units;
     uint64_t used_count;
-    uint64_t fl_map;
-    uint32_t sl_map[FL_COUNT];
-    uint32_t bins[FL_COUNT][SL_COUNT];
+    uint64_t used_units[FL_COUNT]; /* by the size of the extent */
+    uint64_t small_below;          /* units: extents that are small */
+    uint64_t small_from;           /* their zone */
+    uint32_t takes;                /* until the zones are fitted again */
+    struct bins bins[ZONES];
     struct fingers fingers;
     struct fingers more; /* twice as many, being filled; `at` NULL: none */
     uint32_t filled;     /* nodes that were looked at for those */
@@ -71,16 +89,19 @@ static uint32_t bin_of(uint64_t n)
 
 static void bin_insert(struct base_extents *a, uint32_t h)
 {
-    uint32_t bin = bin_of(a->nodes[h].size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
-    uint32_t head = a->bins[fl][sl];
-    a->nodes[h].bin.prev = NONE;
-    a->nodes[h].bin.next = head;
+    struct node *n = &a->nodes[h];
+    uint32_t bin = bin_of(n->size), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+    n->zone = n->offset + n->size > a->small_from ? ZONE_SMALL : ZONE_LARGE;
+    struct bins *bins = &a->bins[n->zone];
+    uint32_t head = bins->heads[fl][sl];
+    n->bin.prev = NONE;
+    n->bin.next = head;
     if (head != NONE)
         a->nodes[head].bin.prev = h;
-    a->bins[fl][sl] = h;
-    a->sl_map[fl] |= 1u << sl;
-    a->fl_map |= 1ull << fl;
-    a->nodes[h].state = NODE_FREE;
+    bins->heads[fl][sl] = h;
+    bins->sl_map[fl] |= 1u << sl;
+    bins->fl_map |= 1ull << fl;
+    n->state = NODE_FREE;
 }
 
 static void bin_remove(struct base_extents *a, uint32_t h)
@@ -93,12 +114,13 @@ static void bin_remove(struct base_extents *a, uint32_t h)
         a->nodes[n->bin.prev].bin.next = n->bin.next;
         return;
     }
-    a->bins[fl][sl] = n->bin.next;
+    struct bins *bins = &a->bins[n->zone];
+    bins->heads[fl][sl] = n->bin.next;
     if (n->bin.next != NONE)
         return;
-    a->sl_map[fl] &= ~(1u << sl);
-    if (a->sl_map[fl] == 0)
-        a->fl_map &= ~(1ull << fl);
+    bins->sl_map[fl] &= ~(1u << sl);
+    if (bins->sl_map[fl] == 0)
+        bins->fl_map &= ~(1ull << fl);
 }
 
 static bool fingers_init(struct fingers *fingers, uint32_t count, uint64_t units)
@@ -196,9 +218,10 @@ enum yolk_status base_extents_create(uint64_t size, struct base_extents **out)
     }
     a->spare = NONE;
     a->units = a->free_units = units;
-    for (uint32_t fl = 0; fl < FL_COUNT; fl++)
-        for (uint32_t sl = 0; sl < SL_COUNT; sl++)
-            a->bins[fl][sl] = NONE;
+    a->small_from = units;
+    for (uint32_t zone = 0; zone < ZONES; zone++)
+        for (uint32_t bin = 0; bin < FL_COUNT * SL_COUNT; bin++)
+            a->bins[zone].heads[bin / SL_COUNT][bin % SL_COUNT] = NONE;
     uint32_t h = node_new(a);
     a->nodes[h] = (struct node){.offset = 0, .size = units, .prev = NONE, .next = NONE};
     a->first = h;
@@ -250,6 +273,7 @@ static uint32_t carve(struct base_extents *a, uint32_t h, uint64_t at, uint64_t 
     hole->state = NODE_USED;
     hole->owner = owner;
     a->free_units -= n;
+    a->used_units[bin_of(n) / SL_COUNT] += n;
     a->used_count++;
     finger_note(a, h);
     return h;
@@ -275,26 +299,55 @@ static uint32_t tightest(const struct base_extents *a, uint32_t h, uint64_t n)
     return best;
 }
 
+/* A hole of the zone for `n` units; NONE: none. */
+static uint32_t hole_for(const struct base_extents *a, const struct bins *bins, uint64_t n)
+{
+    uint32_t bin = bin_of(n), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+    uint32_t h = tightest(a, bins->heads[fl][sl], n);
+    if (h != NONE)
+        return h;
+    /* Any hole of a higher bin fits. */
+    uint32_t map = sl + 1 < SL_COUNT ? bins->sl_map[fl] & (~0u << (sl + 1)) : 0;
+    if (map == 0) {
+        uint64_t above = bins->fl_map & (~0ull << fl << 1);
+        if (above == 0)
+            return NONE;
+        fl = (uint32_t)__builtin_ctzll(above);
+        map = bins->sl_map[fl];
+    }
+    return tightest(a, bins->heads[fl][__builtin_ctz(map)], n);
+}
+
+/* Small are those of less than the power of two below the mean. Their zone is a little less than
+ * they fill: what they have too little goes to small holes between the large ones. Holes are in the
+ * zone that was theirs when they became holes. */
+static void zones_fit(struct base_extents *a)
+{
+    if (a->used_count == 0 || a->takes++ % ZONES_EACH != 0)
+        return;
+    uint32_t mean = bin_of((a->units - a->free_units) / a->used_count) / SL_COUNT;
+    uint64_t small = 0;
+    for (uint32_t fl = 0; fl < mean; fl++)
+        small += a->used_units[fl];
+    a->small_below = mean == 0 ? 0 : 1ull << (mean + SL_BITS - 1);
+    a->small_from = a->units - small / 8 * 7;
+}
+
 uint32_t base_extents_take(struct base_extents *a, uint64_t size, void *owner)
 {
     uint64_t n = units_of(size);
     if (n == 0 || n > a->free_units)
         return NONE;
-    uint32_t bin = bin_of(n), fl = bin / SL_COUNT, sl = bin % SL_COUNT;
-    uint32_t h = tightest(a, a->bins[fl][sl], n);
-    if (h != NONE)
-        return carve(a, h, a->nodes[h].offset, n, owner);
-    /* Any hole of a higher bin fits. */
-    uint32_t map = sl + 1 < SL_COUNT ? a->sl_map[fl] & (~0u << (sl + 1)) : 0;
-    if (map == 0) {
-        uint64_t above = a->fl_map & (~0ull << fl << 1);
-        if (above == 0)
-            return NONE;
-        fl = (uint32_t)__builtin_ctzll(above);
-        map = a->sl_map[fl];
-    }
-    h = tightest(a, a->bins[fl][__builtin_ctz(map)], n);
-    return carve(a, h, a->nodes[h].offset, n, owner);
+    zones_fit(a);
+    uint32_t zone = n < a->small_below ? ZONE_SMALL : ZONE_LARGE;
+    uint32_t h = hole_for(a, &a->bins[zone], n);
+    if (h == NONE)
+        h = hole_for(a, &a->bins[ZONES - 1 - zone], n);
+    if (h == NONE)
+        return NONE;
+    const struct node *hole = &a->nodes[h];
+    uint64_t at = zone == ZONE_SMALL ? hole->offset + hole->size - n : hole->offset;
+    return carve(a, h, at, n, owner);
 }
 
 /* The node that covers the unit `at`. Stale fingers are told by their state and place. */
@@ -361,6 +414,7 @@ enum yolk_status base_extents_grow(struct base_extents *a, uint64_t size)
     }
     bin_insert(a, last);
     a->units += more;
+    a->small_from += more;
     a->free_units += more;
     free(a->fingers.at);
     free(a->more.at);
@@ -376,6 +430,7 @@ void base_extents_release(struct base_extents *a, uint32_t h)
 {
     struct node *n = &a->nodes[h];
     a->free_units += n->size;
+    a->used_units[bin_of(n->size) / SL_COUNT] -= n->size;
     a->used_count--;
     uint32_t prev = n->prev, next = n->next;
     if (next != NONE && a->nodes[next].state == NODE_FREE) {
@@ -434,14 +489,20 @@ uint64_t base_extents_memory(const struct base_extents *a)
            (uint64_t)a->fingers.count * sizeof *a->fingers.at;
 }
 
+static uint64_t largest_of(const struct base_extents *a, const struct bins *bins)
+{
+    if (bins->fl_map == 0)
+        return 0;
+    uint32_t fl = 63u - (uint32_t)__builtin_clzll(bins->fl_map);
+    uint32_t sl = 31u - (uint32_t)__builtin_clz(bins->sl_map[fl]);
+    /* The first of the bin is looked at by take() for certain, so this much is promised. */
+    return a->nodes[bins->heads[fl][sl]].size * BASE_EXTENTS_UNIT;
+}
+
 uint64_t base_extents_largest(const struct base_extents *a)
 {
-    if (a->fl_map == 0)
-        return 0;
-    uint32_t fl = 63u - (uint32_t)__builtin_clzll(a->fl_map);
-    uint32_t sl = 31u - (uint32_t)__builtin_clz(a->sl_map[fl]);
-    /* The first of the bin is looked at by take() for certain, so this much is promised. */
-    return a->nodes[a->bins[fl][sl]].size * BASE_EXTENTS_UNIT;
+    uint64_t one = largest_of(a, &a->bins[ZONE_LARGE]), other = largest_of(a, &a->bins[ZONE_SMALL]);
+    return one > other ? one : other;
 }
 
 uint32_t base_extents_next(const struct base_extents *a, uint32_t h)
@@ -470,9 +531,26 @@ uint32_t base_extents_seek(struct base_extents *a, uint64_t offset)
     return a->nodes[h].state == NODE_USED ? h : base_extents_next(a, h);
 }
 
+static const char *check_bins(const struct base_extents *a, uint32_t zone, uint64_t *binned)
+{
+    const struct bins *bins = &a->bins[zone];
+    for (uint32_t bin = 0; bin < FL_COUNT * SL_COUNT; bin++) {
+        uint32_t fl = bin / SL_COUNT, sl = bin % SL_COUNT;
+        if (((bins->sl_map[fl] >> sl) & 1) != (bins->heads[fl][sl] != NONE) ||
+            ((bins->fl_map >> fl) & 1) != (bins->sl_map[fl] != 0))
+            return "alloc: bitmap differs from bin";
+        for (uint32_t h = bins->heads[fl][sl]; h != NONE; h = a->nodes[h].bin.next, ++*binned)
+            if (a->nodes[h].state != NODE_FREE || a->nodes[h].zone != zone ||
+                bin_of(a->nodes[h].size) != bin)
+                return "alloc: hole in the wrong bin";
+    }
+    return NULL;
+}
+
 const char *base_extents_check(const struct base_extents *a)
 {
     uint64_t at = 0, free_units = 0, used = 0, free_count = 0, binned = 0;
+    uint64_t used_units[FL_COUNT] = {0};
     uint32_t prev = NONE;
     for (uint32_t h = a->first; h != NONE; prev = h, h = a->nodes[h].next) {
         const struct node *n = &a->nodes[h];
@@ -483,17 +561,17 @@ const char *base_extents_check(const struct base_extents *a)
         free_units += n->state == NODE_FREE ? n->size : 0;
         free_count += n->state == NODE_FREE;
         used += n->state == NODE_USED;
+        if (n->state == NODE_USED)
+            used_units[bin_of(n->size) / SL_COUNT] += n->size;
         at += n->size;
     }
-    if (at != a->units || free_units != a->free_units || used != a->used_count)
+    if (at != a->units || free_units != a->free_units || used != a->used_count ||
+        memcmp(used_units, a->used_units, sizeof used_units) != 0)
         return "alloc: sums differ";
-    for (uint32_t bin = 0; bin < FL_COUNT * SL_COUNT; bin++) {
-        uint32_t fl = bin / SL_COUNT, sl = bin % SL_COUNT;
-        if (((a->sl_map[fl] >> sl) & 1) != (a->bins[fl][sl] != NONE))
-            return "alloc: bitmap differs from bin";
-        for (uint32_t h = a->bins[fl][sl]; h != NONE; h = a->nodes[h].bin.next, binned++)
-            if (a->nodes[h].state != NODE_FREE || bin_of(a->nodes[h].size) != bin)
-                return "alloc: hole in the wrong bin";
+    for (uint32_t zone = 0; zone < ZONES; zone++) {
+        const char *broken = check_bins(a, zone, &binned);
+        if (broken != NULL)
+            return broken;
     }
     return binned == free_count ? NULL : "alloc: a hole is in no bin";
 }

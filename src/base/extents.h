@@ -2,7 +2,8 @@
 /*
  * Extents of one segment. The allocator manages offsets, not memory: all of its metadata is outside
  * the segment. Two-level size bins with bitmaps make allocate and release O(1) but for a bounded
- * look into the request's own bin; neighbours coalesce at once. Searches by address begin at one of
+ * look into the request's own bin; neighbours coalesce at once. Extents much smaller than the mean
+ * are kept apart from the others, at the end of the segment. Searches by address begin at one of
  * many fingers, which grow with the extents. Sizes are rounded up to 64 bytes
  * and nothing else is lost.
  */

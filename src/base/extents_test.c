@@ -205,6 +205,69 @@ static void fills_to_96_percent_on_a_mix(void **state)
     base_extents_destroy(alloc);
 }
 
+/* Sizes over nine octaves, each octave as often as the next: a segment of 12,000 extents is
+ * replaced some times by random eviction, and used to a high share whenever one finds no room. */
+static void fills_to_96_percent_on_nine_octaves(void **state)
+{
+    (void)state;
+    enum { MAX = 1 << 20 };
+    uint64_t total = 64ull << 30, moved = 0;
+    double shares = 0;
+    uint32_t failures = 0, count = 0;
+    struct base_extents *alloc = make(total);
+    uint32_t *handles = malloc(MAX * sizeof *handles);
+    assert_non_null(handles);
+    seed_state = 11;
+    while (moved < 6 * total) {
+        uint64_t octave = 65536ull << rnd(9);
+        uint64_t size = octave + rnd(octave);
+        uint32_t h = base_extents_take(alloc, size, alloc);
+        if (h == BASE_EXTENTS_NONE && moved >= 3 * total) {
+            shares += 1 - (double)base_extents_free_bytes(alloc) / (double)total;
+            failures++;
+        }
+        for (; h == BASE_EXTENTS_NONE; h = base_extents_take(alloc, size, alloc)) {
+            assert_true(count > 0);
+            uint32_t at = (uint32_t)rnd(count);
+            base_extents_release(alloc, handles[at]);
+            handles[at] = handles[--count];
+        }
+        assert_true(count < MAX);
+        handles[count++] = h;
+        moved += size;
+    }
+    assert_null(base_extents_check(alloc));
+    assert_true(failures > 20);
+    assert_true(shares / failures >= 0.96);
+    free(handles);
+    base_extents_destroy(alloc);
+}
+
+/* Small ones do not stand where the large ones do, once there are both. */
+static void small_extents_stand_apart(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000, LARGE = 64 * 1024, SMALL = 1024 };
+    uint64_t total = 2ull * COUNT * (LARGE + SMALL);
+    struct base_extents *alloc = make(total);
+    uint64_t large_end = 0, small_begin = total;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t large = base_extents_take(alloc, LARGE, alloc);
+        uint32_t small = base_extents_take(alloc, SMALL, alloc);
+        assert_int_not_equal(large, BASE_EXTENTS_NONE);
+        assert_int_not_equal(small, BASE_EXTENTS_NONE);
+        uint64_t end = base_extents_offset(alloc, large) + LARGE;
+        large_end = end > large_end ? end : large_end;
+        if (i < COUNT / 10) /* at first nothing is known of either */
+            continue;
+        uint64_t begin = base_extents_offset(alloc, small);
+        small_begin = begin < small_begin ? begin : small_begin;
+    }
+    assert_true(large_end <= small_begin);
+    assert_null(base_extents_check(alloc));
+    base_extents_destroy(alloc);
+}
+
 static void holds_two_million_extents(void **state)
 {
     (void)state;
@@ -231,8 +294,12 @@ static void holds_two_million_extents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_nonsense),          cmocka_unit_test(grows_at_its_end),
-        cmocka_unit_test(agrees_with_a_naive_model), cmocka_unit_test(fills_to_96_percent_on_a_mix),
+        cmocka_unit_test(refuses_nonsense),
+        cmocka_unit_test(grows_at_its_end),
+        cmocka_unit_test(agrees_with_a_naive_model),
+        cmocka_unit_test(fills_to_96_percent_on_a_mix),
+        cmocka_unit_test(fills_to_96_percent_on_nine_octaves),
+        cmocka_unit_test(small_extents_stand_apart),
         cmocka_unit_test(holds_two_million_extents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
