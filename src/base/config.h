@@ -78,14 +78,20 @@ enum base_setting {
     SET_PROMOTE,           /* --ssd-promote */
     SET_MAX_OBJECTS,       /* --max-objects */
     SET_MAX_SESSIONS,      /* --max-sessions */
+    SET_TENANTS,           /* --tenants NAME=SIZE,... */
+    SET_HARD_PIN_RATIO,    /* --hard-pin-ratio */
+    SET_SOFT_PIN_TTL,      /* --soft-pin-ttl */
+    SET_SOFT_PIN_TTL_MAX,  /* --soft-pin-ttl-max */
     /* node */
-    SET_SEGMENT_SIZE, /* --segment-size, --dram */
-    SET_DRAIN_GRACE,  /* --drain-grace */
-    SET_SSD,          /* --ssd */
-    SET_SSD_PATH,     /* --ssd-path DIR */
-    SET_SSD_SYNC,     /* --ssd-sync */
-    SET_HTTP_LISTEN,  /* --http-listen HOST:PORT, "" = off */
+    SET_SEGMENT_SIZE,   /* --segment-size, --dram */
+    SET_DRAIN_GRACE,    /* --drain-grace */
+    SET_SSD,            /* --ssd */
+    SET_SSD_PATH,       /* --ssd-path DIR */
+    SET_SSD_SYNC,       /* --ssd-sync */
+    SET_CLIENTS_LISTEN, /* --clients-listen HOST:PORT, "" = off */
+    SET_HTTP_LISTEN,    /* --http-listen HOST:PORT, "" = off */
     /* client */
+    SET_TENANT,      /* --tenant */
     SET_PUT_WAIT,    /* --put-wait */
     SET_TIMEOUT,     /* --timeout */
     SET_REPLICA_NUM, /* --replica-num */

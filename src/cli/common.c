@@ -218,6 +218,7 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
     options.name = text_or_null(config, SET_NAME);
     options.host = useful_host(command, config);
     options.secret_file = text_or_null(config, SET_SECRET_FILE);
+    options.tenant_id = text_or_null(config, SET_TENANT);
     options.transport = text_or_null(config, SET_TRANSPORT);
     options.segment_size_bytes = segment_size;
     cli_waits(config, &options.put_wait_ms, &options.timeout_ms);

@@ -112,6 +112,11 @@ static int read_setup(struct setup *setup)
     master->offload_watermark_ratio = offload > 0 ? offload : 1e-9; /* 0 means the default there */
     master->offload_wait_ms = base_config_u64(config, SET_OFFLOAD_WAIT);
     master->keep_on_disk = !base_config_bool(config, SET_PROMOTE);
+    master->tenants = base_config_string(config, SET_TENANTS);
+    double hard = base_config_ratio(config, SET_HARD_PIN_RATIO);
+    master->hard_pin_ratio = hard > 0 ? hard : 1e-18; /* 0 means the default there */
+    master->soft_pin_ttl_ms = base_config_u64(config, SET_SOFT_PIN_TTL);
+    master->soft_pin_ttl_max_ms = base_config_u64(config, SET_SOFT_PIN_TTL_MAX);
     master->max_objects = base_config_u64(config, SET_MAX_OBJECTS);
     master->max_sessions = (uint32_t)base_config_u64(config, SET_MAX_SESSIONS);
     setup->server.max_connections = base_config_u64(config, SET_MAX_CONNECTIONS);

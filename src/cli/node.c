@@ -26,6 +26,7 @@ struct node {
     const char *self, *http_flag; /* what the program and its flag are called */
     struct yolk_store *store;
     struct node_http *http;
+    uint16_t clients_port; /* where dummy clients are answered; 0: nowhere */
 };
 
 static void second_signal(int number)
@@ -83,10 +84,20 @@ static void announce(const struct node *node, const char *ports)
         printf(" ssd %s",
                base_format_size(base_config_u64(node->config, SET_SSD), text, sizeof(text)));
     putchar('\n');
+    if (strcmp(ports, "no-tcp") == 0 &&
+        strcmp(base_config_string(node->config, SET_TRANSPORT), "shm") != 0)
+        fprintf(
+            stderr,
+            "%s: warning: no TCP address could be taken%s%s: only processes of this machine reach "
+            "this node\n",
+            node->self, base_config_string(node->config, SET_HOST)[0] ? " at --host " : "",
+            base_config_string(node->config, SET_HOST));
     if (node->http) {
         address_reachable(node_http_address(node->http), text, sizeof(text));
         printf("health: curl http://%s/health\n", text);
     }
+    if (node->clients_port != 0)
+        printf("dummy clients: port %u\n", node->clients_port);
     fflush(stdout);
 }
 
@@ -103,6 +114,27 @@ static int start_http(struct node *node)
     return status == YOLK_OK ? CLI_OK
                              : cli_failure(node->command, status, "cannot listen on %s (%s)", text,
                                            node->http_flag);
+}
+
+/* Answers dummy clients, if it is to. */
+static int start_clients(struct node *node)
+{
+    const char *text = base_config_string(node->config, SET_CLIENTS_LISTEN);
+    uint16_t port = 0;
+    if (!text[0])
+        return CLI_OK;
+    enum yolk_status status = yolk_store_serve_clients(node->store, text, &port);
+    bool wanted = base_config_given(node->config, SET_CLIENTS_LISTEN);
+    if (status != YOLK_OK && !wanted) {
+        /* Only the program's default: most nodes have no dummy clients. */
+        fprintf(stderr, "%s: warning: no dummy clients are answered: %s\n", node->self,
+                yolk_last_error());
+        return CLI_OK;
+    }
+    if (status != YOLK_OK)
+        return cli_failure(node->command, status, "cannot answer dummy clients");
+    node->clients_port = port;
+    return CLI_OK;
 }
 
 static int leave(struct node *node)
@@ -140,6 +172,8 @@ static int serve(struct node *node)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     list_ports(ports, sizeof(ports));
     int code = start_http(node);
+    if (code == CLI_OK)
+        code = start_clients(node);
     if (code == CLI_OK) {
         announce(node, ports);
         while (sigwait(&set, &number) != 0)
