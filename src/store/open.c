@@ -536,6 +536,11 @@ static int shut_the_door(struct yolk_store *store)
     return status;
 }
 
+static int has_session(const struct yolk_store *store)
+{
+    return store->pid == getpid() && store->holds != NULL && store_holds_session(store->holds) != 0;
+}
+
 enum yolk_status yolk_store_close(struct yolk_store *store)
 {
     if (store == NULL)
@@ -549,7 +554,7 @@ enum yolk_status yolk_store_close(struct yolk_store *store)
         /* A master that is gone cannot confirm: the segment goes all the same. */
         uint64_t now = clock_real_now_ns();
         uint64_t grace_ms = store->options.drain_grace_ms;
-        if (yolk_store_is_connected(store) &&
+        if (has_session(store) &&
             store_control_unmount(store, grace_ms,
                                   clock_after_ms(now, grace_ms + CLOSE_TIMEOUT_MS)) != YOLK_OK)
             base_error_clear();
@@ -565,5 +570,7 @@ int yolk_store_is_connected(const struct yolk_store *store)
 {
     if (store == NULL || store->pid != getpid() || store->holds == NULL)
         return 0;
-    return store_holds_session(store->holds) != 0;
+    /* The session outlives its connection. Only its lock is written to. */
+    return has_session(store) &&
+           store_control_connect_status((struct yolk_store *)(uintptr_t)store) == YOLK_OK;
 }
