@@ -306,6 +306,8 @@ static int apply_client(struct upstream *up)
         status = set(up, SET_HOST, "host", host, 0);
     if (status == YOLK_OK)
         status = set_offload(up);
+    if (status == YOLK_OK)
+        status = set_address(up, SET_CLIENTS_LISTEN, host, "port", given(up, "port")->origin);
     if (status == YOLK_OK && is_on(up, "enable_http_server"))
         status = set_address(up, SET_HTTP_LISTEN, "0.0.0.0", "http_port",
                              given(up, "enable_http_server")->origin);

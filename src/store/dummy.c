@@ -177,7 +177,8 @@ static int host_start(struct yolk_store *store, const char *address, uint16_t *p
         status = thread_start(&host->thread, "yolk-clients", host_main, store);
     if (status != YOLK_OK) {
         store->clients = NULL;
-        net_listener_close(host->listener);
+        if (host->listener >= 0)
+            net_listener_close(host->listener);
         if (host->wake >= 0)
             close(host->wake);
         free(host);

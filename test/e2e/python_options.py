@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How values are put at the Python module: each field of ReplicateConfig, values in place of others, tenants."""
 
+import ctypes
 import os
 import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import check, check_equal, check_in, eventually, main, test
+from harness import check, check_equal, check_in, eventually, main, test, yolk_path
 from python_kit import MIB, Memory, metrics, module, open_store, pattern
 
 
@@ -207,6 +208,119 @@ def upsert(context):
     check_equal(metrics(process)["master_key_count"], 0)
     check_equal((other.close(), store.close(), store.upsert("k", b""), store.upsert_batch(["k"], [b""])), (0, 0, -600, -600))
     check_equal(store.batch_upsert_from(["k"], [at], [1]), [-600])
+
+
+@test("tenants: keys do not meet, quotas hold, who is not known is not let in")
+def tenants(context):
+    m = module()
+    process, address = context.master("--tenants", "one=8MiB,two=8MiB,default=32MiB")
+    node = open_store(address, 64 * MIB)
+    one, two = open_store(address, 0, tenant_id="one", put_wait_ms=50), open_store(address, 0, tenant_id="two", put_wait_ms=50)
+    stores = {"default": node, "one": one, "two": two}
+    for name, store in stores.items():
+        check_equal(store.put("key", name.encode()), 0, m.last_error())
+    check_equal([store.get("key") for store in stores.values()], [name.encode() for name in stores])
+    check_equal((one.remove("key", True), one.is_exist("key"), two.is_exist("key")), (0, 0, 1))
+    check_equal((two.remove_all(True), two.get("key"), node.get("key")), (1, b"", b"default"))
+    check_equal((one.put("a", b"1"), one.put("b", b"1"), two.put("a", b"2"), one.remove_by_regex("^a$", True)), (0, 0, 0, 1))
+    check_equal((two.get("a"), one.get("b")), (b"2", b"1"))
+    # What is being read cannot make room: the quota says no, with its own code. Others are not touched by that.
+    held = []
+    codes = []
+    for i in range(20):
+        codes.append(one.put("large%d" % i, bytes(MIB)))
+        said = m.last_error()
+        held.append(one.get_buffer("large%d" % i))
+    quota = m.ERROR_CODES["YOLK_ERR_QUOTA"]
+    check_equal((quota, set(codes), codes[0]), (-1700, {0, quota}, 0))
+    check_in("quota", said)
+    there = [one.is_exist("large%d" % i) for i in range(20)]
+    check_equal(there, [1 if code == 0 else 0 for code in codes], "what was told as done is there")
+    check_equal(two.put("large", bytes(4 * MIB)), 0, m.last_error())
+    held.clear()
+    eventually(lambda: one.put("again", bytes(MIB)) == 0, text="room in the quota")
+    other = m.MooncakeDistributedStore()
+    check_equal(other.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", address, tenant_id="three"), -1701)
+    check_in("tenant", m.last_error())
+    check_equal([store.close() for store in (one, two, node)], [0] * 3)
+
+
+@test("clients without memory of their own join through one on this machine")
+def dummy(context):
+    m = module()
+    _, address = context.master()
+    node = context.node(address, "--clients-listen", "127.0.0.1:0", dram="64MiB")
+    server = "127.0.0.1:" + node.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    store = m.MooncakeDistributedStore()
+    check_equal(store.setup_dummy(8 * MIB, 16 * MIB, server), 0, m.last_error())
+    check(":" in store.get_hostname(), store.get_hostname())
+    check_equal((store.setup_dummy(0, 0, server), store.health_check()), (-600, 0))
+    check_equal((store.put("k", b"value"), store.is_exist("k"), store.get("k")), (0, 1, b"value"), m.last_error())
+    # Memory of the pool, of the allocator and of nobody in particular.
+    pool, allocator, plain = store.alloc_from_mem_pool(2 * MIB), m.MooncakeHostMemAllocator(), Memory(MIB)
+    check(pool != 0 and pool % 4096 == 0, "address %d: %s" % (pool, m.last_error()))
+    own = allocator.alloc(MIB)
+    check_equal((store.register_buffer(own, MIB), store.register_buffer(plain.address, MIB)), (0, 0), m.last_error())
+    for name, at in (("pool", pool), ("own", own), ("plain", plain.address)):
+        ctypes.memmove(at, pattern(len(name), 100000), 100000)
+        check_equal(store.put_from(name, at, 100000), 0, m.last_error())
+        ctypes.memset(at, 0, 100000)
+        check_equal(store.get_into(name, at, 100000), 100000, m.last_error())
+        check(ctypes.string_at(at, 100000) == pattern(len(name), 100000), name)
+    check(store.alloc_from_mem_pool(6 * MIB) != 0, m.last_error())
+    check_equal(store.alloc_from_mem_pool(1), 0)
+    check_in("pool has 0 bytes left", m.last_error())
+    # It gives no memory: its values stay when it goes; another client sees them.
+    other = open_store(address, 0)
+    check_equal((store.unregister_buffer(own), store.unregister_buffer(plain.address), store.close()), (0, 0, 0))
+    check_equal((other.get("k"), other.alloc_from_mem_pool(1), allocator.free(own)), (b"value", 0, 0))
+    check_equal((store.alloc_from_mem_pool(1), store.put("k", b"")), (0, -600))
+    # 0 bytes of local buffer refuse what is copied.
+    check_equal((store.setup_dummy("1MB", 0, server), store.put("x", b"1")), (0, -600))
+    check_equal((store.put_from("x", store.alloc_from_mem_pool(10), 10), store.close(), other.close()), (0, 0, 0))
+
+
+@test("c159 what keeps a client from joining through another is said, each in its own words")
+def dummy_refusals(context):
+    m = module()
+    secret = context.write("secret", b"0123456789abcdef0123456789abcdef")
+    os.chmod(secret, 0o600)
+    master, address = context.master()
+    guarded_master, _ = context.master("--secret-file", secret)
+    guarded_address = "127.0.0.1:" + guarded_master.address.rsplit(":", 1)[1]
+    node = context.node(address, "--clients-listen", "127.0.0.1:0", dram="16MiB")
+    guarded = context.node(guarded_address, "--secret-file", secret, "--clients-listen", "127.0.0.1:0", dram="16MiB")
+    port = node.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    guarded_port = guarded.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    store = m.MooncakeDistributedStore()
+    said = {}
+
+    def fails(name, code, *arguments):
+        got = store.setup_dummy(*arguments)
+        check_equal(got, code, name + ": " + m.last_error())
+        said[name] = m.last_error()
+
+    fails("no address", -600, MIB, MIB, "")
+    fails("no port", -600, MIB, MIB, "127.0.0.1")
+    fails("a size", -600, "lots", MIB, "127.0.0.1:" + port)
+    fails("a secret", -601, MIB, MIB, "127.0.0.1:" + guarded_port)
+    fails("a pool larger than any", -600, 1 << 50, MIB, "127.0.0.1:" + port)
+    check_in("127.0.0.1:" + guarded_port, said["a secret"])
+    check_equal(len(set(said.values())), len(said), "%s" % said)
+    # A port that is taken, at the program under upstream's name; the default one is nobody's wish.
+    taken = context.start(os.path.join(os.path.dirname(yolk_path()), "mooncake_client"), "--master_server_address", address,
+                          "--global_segment_size", "16MB", "--port", str(master.admin_port))
+    check(taken.wait() != 0, taken.output())
+    check("Address already in use" in taken.output() and str(master.admin_port) in taken.output(), taken.output())
+    served = context.start(os.path.join(os.path.dirname(yolk_path()), "mooncake_client"), "--master_server_address", address,
+                           "--global_segment_size", "16MB", "--port", "0")
+    at = served.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    check_equal((store.setup_dummy(MIB, MIB, "127.0.0.1:" + at), store.close()), (0, 0), m.last_error())
+    # On the other side too, and nothing of GPUs where there are none.
+    check_equal(store.setup_dummy(MIB, MIB, "127.0.0.1:" + port), 0, m.last_error())
+    check_equal(store.close(), 0)
+    for process in (node, guarded, master):
+        check(not any(word in process.output().lower() for word in ("cuda", "gpu")), process.output())
 
 
 if __name__ == "__main__":
