@@ -113,7 +113,7 @@ static void strongest_origin_wins_in_any_order(void **state)
 static void unknown_upstream_variables_are_one_warning(void **state)
 {
     (void)state;
-    char *environment[] = {"MC_GID_INDEX=3",    "PATH=/bin",           "MOONCAKE_TENANT_ID=x",
+    char *environment[] = {"MC_GID_INDEX=3",    "PATH=/bin",           "MOONCAKE_DEVICE=x",
                            "YOLK_TRACE_DIR=/x", "MOONCAKE_MASTER=h:1", NULL};
     struct base_config config;
     assert_int_equal(base_config_init(&config, COMMAND_CLIENT), YOLK_OK);
@@ -122,7 +122,7 @@ static void unknown_upstream_variables_are_one_warning(void **state)
     assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
     base_log_set(NULL, NULL);
     assert_int_equal(logged_count, 1);
-    assert_non_null(strstr(logged, "MC_GID_INDEX, MOONCAKE_TENANT_ID"));
+    assert_non_null(strstr(logged, "MC_GID_INDEX, MOONCAKE_DEVICE"));
     assert_null(strstr(logged, "YOLK"));
     assert_string_equal(base_config_string(&config, SET_MASTER), "h:1");
     base_config_free(&config);
