@@ -130,6 +130,18 @@ def use(context, binaries):
     return run(os.path.join(binaries, "python"), script, free_port(), free_port())
 
 
+def use_as_documented(context, binaries):
+    """What the program of docs/install.md prints, with a master as it is started there, but for its ports."""
+    with open(os.path.join(ROOT, "docs", "install.md"), encoding="utf-8") as file:
+        (script,) = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+    port = free_port()
+    master = context.start(os.path.join(binaries, "mooncake_master"), "--port=%d" % port, "--metrics_port=%d" % free_port())
+    master.wait_line(r"^mooncake_master ready ")
+    master.wait_line(r"^python: .*\.setup\(.*:%d\"" % port)
+    master.wait_line(r"^health: curl http://\S+/health")
+    return run(os.path.join(binaries, "python"), context.write("documented.py", script.replace("50051", str(port))))
+
+
 # ---- what is in them ----
 
 
@@ -251,6 +263,7 @@ def installs_and_runs(context):
     binaries = environment(context)
     install(binaries, DISTRIBUTION)
     check_in("used ", use(context, binaries))
+    check_equal(use_as_documented(context, binaries), "b'hello' 1 b''\n")
     for name in ("yolk", "mooncake_master", "mooncake_client"):
         check_in("Yolk" if name != "yolk" else "yolk", run(os.path.join(binaries, name), "--help"), name)
     check_equal(run(os.path.join(binaries, "yolk"), "no-such-command", code=2).count("\n"), 1)
@@ -283,12 +296,15 @@ def python_3_10(context):
         return
     # What the wheel's extension took from headers of a later version is the same in those of 3.10.
     layout = r'''
-#include <Python.h>
-#include <stdio.h>
 #ifdef LATER
 #define Py_LIMITED_API 0x030a0000
+#include <Python.h>
 #include "buffer_3_10.h"
+#else
+#include <Python.h>
 #endif
+#include <stddef.h>
+#include <stdio.h>
 #define AT(field) printf("%s %zu\n", #field, offsetof(Py_buffer, field))
 int main(void)
 {
@@ -303,7 +319,7 @@ int main(void)
     if shutil.which("cc") and os.path.exists(later + "/Python.h"):
         out = []
         for flags in (["-I" + include], ["-DLATER", "-I" + later, "-I" + os.path.join(ROOT, "python", "yolk_store")]):
-            run("cc", "-Wno-error", *flags, source, "-o", context.path("layout"))
+            run("cc", "-Wall", "-Werror", *flags, source, "-o", context.path("layout"))
             out.append(run(context.path("layout")))
         check_equal(out[0], out[1], "the buffer protocol of 3.10 and of 3.11")
 
