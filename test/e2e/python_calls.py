@@ -326,6 +326,11 @@ def register_cycles(context):
 def clients(context, owner, address):
     """A client of each kind."""
     yield "a client", open_store(address, 0)
+    node = context.node(address, "--clients-listen", "127.0.0.1:0", dram="1MiB")
+    store = module().MooncakeDistributedStore()
+    port = node.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    check_equal(store.setup_dummy(MIB, MIB, "127.0.0.1:" + port), 0, module().last_error())
+    yield "a client that joined through another", store
 
 
 @test("c34 other threads run while memory is made, registered, filled, read, removed and closed")

@@ -204,6 +204,26 @@ def newest_version(context):
     run_version(context, "0.5.23", enable_group_semantics=True, tenant_id="", device_name='{"0": "mlx5_0"}')
 
 
+@test("sglang's own file of 0.5.23, standalone: memory of its host pool, a client of another process on this machine")
+def standalone(context):
+    _, address = context.master("--lease-ttl", "1s")
+    node = context.node(address, "--clients-listen", "127.0.0.1:0", dram="64MiB")
+    port = node.wait_line(r"dummy clients.* port ([0-9]+)").group(1)
+    try:
+        backend, cache = load("0.5.23", context)
+        pages = 32
+        allocator = backend.MooncakeHostTensorAllocator()
+        pool = Pool(2 * pages, allocator.allocator.alloc(4 * pages * Pool.page_bytes))
+        check(pool.address != 0, module().last_error())
+        pool.allocator = allocator
+        config = configuration(cache, client_server_address="127.0.0.1:" + port, standalone_storage=True)
+        store = backend.MooncakeStore(config, pool)
+        exercise(store, pool, pages)
+        del store
+    finally:
+        unload()
+
+
 # ---- the record of what it calls ----
 
 
