@@ -56,6 +56,8 @@ YOLK_MUST_USE enum yolk_status yolk_peer_create(const struct yolk_peer_options *
 YOLK_MUST_USE enum yolk_status yolk_peer_destroy(struct yolk_peer *peer);
 
 const char *yolk_peer_name(const struct yolk_peer *peer);
+/* "host:port" of the handshake. */
+const char *yolk_peer_address(const struct yolk_peer *peer);
 uint16_t yolk_peer_port(const struct yolk_peer *peer);
 struct yolk_engine *yolk_peer_engine(struct yolk_peer *peer);
 

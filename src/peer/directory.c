@@ -108,11 +108,14 @@ static enum yolk_status adopt(struct yolk_peer *peer, struct peer_entry *entry,
 static enum yolk_status ask(struct yolk_peer *peer, struct peer_entry *entry)
 {
     struct base_buf body;
-    struct wire_peer_describe_reply reply;
     uint64_t now = clock_real_now_ns();
+    /* Of itself a process knows all: its address may be one that only others can use. */
+    struct wire_peer_describe_reply reply = {
+        .segment = peer->segment, .endpoints = wire_view_text(yolk_served_endpoints(peer->served))};
+    enum yolk_status status = YOLK_OK;
     base_buf_init(&body, MAX_FRAME_BODY);
-    enum yolk_status status =
-        describe(peer, entry, false, clock_after_ms(now, peer->timeout_ms), &body, &reply);
+    if (strcmp(entry->name, peer->name) != 0)
+        status = describe(peer, entry, false, clock_after_ms(now, peer->timeout_ms), &body, &reply);
     if (status == YOLK_OK) /* also for the same life: its routes begin without their old troubles */
         status = adopt(peer, entry, &reply);
     base_buf_free(&body);

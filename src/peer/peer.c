@@ -274,6 +274,11 @@ const char *yolk_peer_name(const struct yolk_peer *peer)
     return peer->name;
 }
 
+const char *yolk_peer_address(const struct yolk_peer *peer)
+{
+    return peer->address;
+}
+
 uint16_t yolk_peer_port(const struct yolk_peer *peer)
 {
     return peer->port;

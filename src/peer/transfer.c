@@ -77,7 +77,7 @@ enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
                                          enum yolk_status *verdicts, uint32_t *first,
                                          const char *name, const void *message, size_t message_size)
 {
-    uint32_t at;
+    uint32_t at = UINT32_MAX;
     if (peer == NULL || name == NULL || (message == NULL && message_size > 0) || count == 0)
         return base_fail(YOLK_ERR_INVALID, 0,
                          "a bound notification needs a name, a message and requests");
