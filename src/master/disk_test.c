@@ -181,6 +181,30 @@ static void a_hot_key_comes_back_to_memory(void **state)
     end_gets();
 }
 
+/* What only a disk has is not mapped: the get that follows a pin of it is the one that counts. */
+static void asking_for_a_key_and_pinning_it_do_not_warm_it(void **state)
+{
+    (void)state;
+    static const uint32_t flags[] = {WIRE_GET_PEEK, WIRE_GET_PEEK, WIRE_GET_PIN, WIRE_GET_PIN};
+    struct wire_replica at[4];
+    only_on_disk();
+    uint64_t hits = kit_stats(&kit).get_hits;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(kit_get(&kit, 2, reader, ++kit.op, "k0", flags[i], at), YOLK_OK);
+        assert_int_equal(at[0].medium, WIRE_MEDIUM_LOCAL_DISK);
+        assert_true(no_task());
+    }
+    assert_int_equal(kit_stats(&kit).get_hits, hits);
+    assert_int_equal(kit_stats(&kit).guards, 2);
+    end_gets();
+    assert_int_equal(get(0, at), 1);
+    assert_true(no_task());
+    assert_int_equal(get(0, at), 1);
+    assert_int_equal(next_task().rec.kind, WIRE_TASK_PROMOTE);
+    assert_int_equal(kit_stats(&kit).get_hits, hits + 2);
+    end_gets();
+}
+
 static struct task promote_k0(void)
 {
     struct wire_replica at[4];
@@ -470,6 +494,7 @@ int main(void)
         KIT_TEST(an_offer_that_comes_again_revives_nothing),
         KIT_TEST(a_disk_is_remembered_after_its_owner_closed),
         KIT_TEST(a_hot_key_comes_back_to_memory),
+        KIT_TEST(asking_for_a_key_and_pinning_it_do_not_warm_it),
         KIT_TEST(a_failed_promotion_leaves_nothing_behind),
         KIT_TEST(a_promotion_that_finds_wrong_bytes_drops_them),
         KIT_TEST(a_key_removed_while_it_is_promoted_stays_removed),

@@ -219,7 +219,7 @@ static void count_hit(struct master_core *core, const struct master_object *obje
         object->size;
 }
 
-/* The object's readable replicas of one medium. */
+/* The object's readable replicas of one medium; without an operation they are only told. */
 static enum yolk_status guard_medium(struct master_core *core, struct master_op *op,
                                      struct master_object *object, enum wire_medium medium,
                                      uint32_t *count)
@@ -232,7 +232,7 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
                                        .offset = master_extent_offset(extent),
                                        .medium = medium,
                                        .checksum = extent->checksum};
-        enum yolk_status status = master_op_guard(core, op, extent);
+        enum yolk_status status = op == NULL ? YOLK_OK : master_op_guard(core, op, extent);
         if (status == YOLK_OK)
             status = wire_replica_append(&core->list[1], &replica);
         if (status != YOLK_OK)
@@ -242,17 +242,36 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
     return YOLK_OK;
 }
 
-/* One key of a get: its result, its replicas appended to list[1], each guarded by `op`. */
-static struct wire_result guard_one(struct master_core *core, struct master_op *op,
+struct getting {
+    struct master_op *op; /* NULL: a peek */
+    bool pin;
+    bool unused; /* nothing in it counts as used */
+};
+
+/* Found, and used by this get. */
+static void use(struct master_core *core, struct master_object *object, bool in_memory)
+{
+    count_hit(core, object, in_memory);
+    object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
+    if (object->has_extra)
+        master_group_leased(core, object);
+    if (!in_memory)
+        master_tier_hit(core, master_object_disk(object));
+}
+
+/* One key of a get: its result, its replicas appended to list[1], each guarded by the operation. */
+static struct wire_result guard_one(struct master_core *core, struct getting *getting,
                                     const struct master_key *key)
 {
+    struct master_op *op = getting->op;
     struct wire_result result = {.status = YOLK_ERR_NOT_FOUND,
                                  .first = wire_replica_count(wire_view_buf(&core->list[1]))};
     struct master_object *object = master_object_find(core, key->bytes, key->hash);
     if (object == NULL || !master_object_readable(object)) {
         if (object != NULL && object->put != NULL)
             result.status = YOLK_ERR_NOT_READY;
-        count_miss(core, object, key->hash);
+        if (op != NULL)
+            count_miss(core, object, key->hash);
         return result;
     }
     result.status = guard_medium(core, op, object, WIRE_MEDIUM_MEMORY, &result.replica_count);
@@ -262,17 +281,15 @@ static struct wire_result guard_one(struct master_core *core, struct master_op *
             guard_medium(core, op, object, WIRE_MEDIUM_LOCAL_DISK, &result.replica_count);
     if (result.status != YOLK_OK) {
         /* Guards taken meanwhile stay until the op ends: harmless. */
-        core->stats.miss_error++;
+        core->stats.miss_error += op != NULL;
         core->list[1].size = (size_t)result.first * WIRE_REPLICA_SIZE;
         result.replica_count = 0;
         return result;
     }
-    count_hit(core, object, in_memory);
-    object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
-    if (object->has_extra)
-        master_group_leased(core, object);
-    if (!in_memory)
-        master_tier_hit(core, master_object_disk(object));
+    if (getting->pin && !in_memory)
+        getting->unused = true;
+    if (!getting->unused)
+        use(core, object, in_memory);
     result.size = object->size;
     return result;
 }
@@ -294,25 +311,30 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
         master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_INVALID, "no operation");
         return;
     }
-    struct master_op *op = master_op_get(core, session, msg->request.op);
-    if (op == NULL) {
+    bool peek = (msg->flags & WIRE_GET_PEEK) != 0;
+    struct getting getting = {.pin = msg->flags & WIRE_GET_PIN, .unused = peek};
+    if (!peek)
+        getting.op = master_op_get(core, session, msg->request.op);
+    if (!peek && getting.op == NULL) {
         core->stats.miss_error += keys.count;
         master_reply_status(core, WIRE_GET_START_REPLY, YOLK_ERR_LIMIT, "too many operations");
         return;
     }
     base_buf_clear(&core->list[0]);
     base_buf_clear(&core->list[1]);
-    enum yolk_status status = master_keys_walk(core, &keys, get_one, op);
-    if (msg->flags & WIRE_GET_PIN)
-        op->pinned = true;
-    start_ttl(core, op);
-    master_op_reap(core, op); /* nothing was found */
+    enum yolk_status status = master_keys_walk(core, &keys, get_one, &getting);
+    if (!peek) {
+        getting.op->pinned |= getting.pin;
+        start_ttl(core, getting.op);
+        master_op_reap(core, getting.op); /* nothing was found */
+    }
     struct wire_get_start_reply reply = {.status = status,
                                          .guard_ttl_ms = core->config.guard_ttl_ms,
                                          .results = wire_view_buf(&core->list[0]),
                                          .replicas = wire_view_buf(&core->list[1])};
     master_reply(core, WIRE_GET_START_REPLY, &reply);
-    master_keys_looked_up(core, &msg->request, msg->keys, WIRE_GET_START);
+    if (!getting.unused)
+        master_keys_looked_up(core, &msg->request, msg->keys, WIRE_GET_START);
 }
 
 void master_renew(struct master_core *core, const struct wire_renew *msg)

@@ -120,6 +120,31 @@ static void a_probe_does_not_extend_a_lease_in_force(void **state)
     assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "a"), YOLK_ERR_NOT_FOUND);
 }
 
+static void a_peek_leaves_no_trace(void **state)
+{
+    (void)state;
+    struct wire_replica at = {.offset = 1};
+    kit_store(&kit, 1, owner, "a", 1024);
+    kit_store(&kit, 1, owner, "b", 1024);
+    kit_store(&kit, 1, owner, "c", 1024);
+    kit_store(&kit, 1, owner, "d", 1024);
+    struct master_stats before = kit_stats(&kit);
+    assert_int_equal(kit_get(&kit, 2, reader, 1, "a", WIRE_GET_PEEK, &at), YOLK_OK);
+    assert_int_equal(at.offset, 0);
+    assert_int_equal(kit_get(&kit, 2, reader, 1, "x", WIRE_GET_PEEK, NULL), YOLK_ERR_NOT_FOUND);
+    struct master_stats after = kit_stats(&kit);
+    assert_int_equal(after.get_hits, before.get_hits);
+    assert_int_equal(after.miss_never_stored, before.miss_never_stored);
+    assert_int_equal(after.guards, 0);
+    assert_int_equal(after.ops, before.ops);
+    /* "a" is still the oldest, and goes for the put. */
+    assert_int_equal(kit_put(&kit, 1, owner, 99, "y", 64, NULL).status, YOLK_ERR_NO_SPACE);
+    assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_EXIST, "a"), YOLK_ERR_NOT_FOUND);
+    /* No lease. */
+    assert_int_equal(kit_get(&kit, 2, reader, 1, "b", WIRE_GET_PEEK, NULL), YOLK_OK);
+    assert_int_equal(kit_keys_call(&kit, 2, reader, 0, WIRE_REMOVE, "b"), YOLK_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +154,7 @@ int main(void)
         KIT_TEST(eviction_takes_the_oldest_and_skips_guards),
         KIT_TEST(probes_protect_half_at_most),
         KIT_TEST(a_probe_does_not_extend_a_lease_in_force),
+        KIT_TEST(a_peek_leaves_no_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,7 +176,7 @@ enum yolk_status yolk_store_size(struct yolk_store *store, const void *key, size
     if (status != YOLK_OK)
         return status;
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), store->options.timeout_ms);
-    status = locate(store, key, key_size, 0, deadline_ns, &place);
+    status = locate(store, key, key_size, WIRE_GET_PEEK, deadline_ns, &place);
     if (status == YOLK_OK) {
         *size = place.size;
         store_holds_finish(store->holds, place.op);
@@ -195,7 +195,7 @@ enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key, si
     if (status != YOLK_OK)
         return status;
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), store->options.timeout_ms);
-    status = locate(store, key, key_size, 0, deadline_ns, &place);
+    status = locate(store, key, key_size, WIRE_GET_PEEK, deadline_ns, &place);
     if (status == YOLK_OK) {
         for (size_t i = 0; i < place.replica_count && i < room; i++)
             replicas[i] = (struct yolk_replica){
@@ -345,7 +345,7 @@ enum yolk_status yolk_store_describe_route(struct yolk_store *store, const void 
     if (status != YOLK_OK)
         return status;
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), store->options.timeout_ms);
-    status = locate(store, key, key_size, 0, deadline_ns, &place);
+    status = locate(store, key, key_size, WIRE_GET_PEEK, deadline_ns, &place);
     if (status == YOLK_OK) {
         if (place.replica_count == 0) {
             *text = strdup("a value of no bytes: nothing is moved\n");

@@ -82,7 +82,10 @@ enum wire_kind {
 /* What a segment is made of, and so what a replica in it is. Numbers of Mooncake's ReplicaType. */
 enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2 };
 
-#define WIRE_GET_PIN 1u /* GET_START.flags: the guard has no TTL */
+/* GET_START.flags. A pin is mapped: what only a disk has is read by another get, and is not used by
+ * this one. A peek asks where values are, without guards, and leaves no trace. */
+#define WIRE_GET_PIN  1u /* the guard has no TTL */
+#define WIRE_GET_PEEK 2u
 /* PUT_START.flags */
 #define WIRE_PUT_UPSERT       1u /* in place of what the key has */
 #define WIRE_PUT_HARD_PIN     2u

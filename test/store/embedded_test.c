@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +197,37 @@ static void batches(void **state)
     free(kvs);
     free(slices);
     free(keys);
+}
+
+static bool figure_is(struct yolk_store *store, const char *line)
+{
+    char *text = NULL;
+    assert_int_equal(yolk_store_stat(store, &text), YOLK_OK);
+    bool found = strstr(text, line) != NULL;
+    free(text);
+    return found;
+}
+
+/* Who asks how large a value is or where it lies has not read it. */
+static void questions_are_no_hits(void **state)
+{
+    (void)state;
+    struct yolk_store *store = open_store(16 * MIB_BYTES);
+    uint8_t out[8];
+    uint64_t size = 0;
+    size_t count = 0;
+    struct yolk_replica replica;
+    assert_int_equal(put_one(store, "a", "12345", 5), 5);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(yolk_store_size(store, "a", 1, &size), YOLK_OK);
+        assert_int_equal(yolk_store_locate(store, "a", 1, &replica, 1, &count), YOLK_OK);
+        assert_int_equal(yolk_store_size(store, "b", 1, &size), YOLK_ERR_NOT_FOUND);
+    }
+    assert_true(figure_is(store, "get_hits 0\n"));
+    assert_true(figure_is(store, "guards 0\n"));
+    assert_int_equal(get_one(store, "a", out, sizeof(out)), 5);
+    assert_true(figure_is(store, "get_hits 1\n"));
+    close_store(store);
 }
 
 /* Four times what fits: old values go, what is still there is right in every byte. */
@@ -427,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_options),
         cmocka_unit_test(single_values),
+        cmocka_unit_test(questions_are_no_hits),
         cmocka_unit_test(odd_keys_and_slices),
         cmocka_unit_test(batches),
         cmocka_unit_test(too_large),
