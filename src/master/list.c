@@ -108,7 +108,7 @@ bool master_jobs_tick(struct master_core *core)
         seen += all->count;
         for (uint32_t i = 0; i < all->count; i++)
             if (all->objects[i]->era <= job->last_era &&
-                is_of(all->objects[i], job->prefix, job->prefix_size))
+                (job->everything || is_of(all->objects[i], job->prefix, job->prefix_size)))
                 job->count += remove_object(core, all->objects[i], job->force) == YOLK_OK;
     }
     if (!more) {

@@ -271,6 +271,7 @@ struct master_job { /* remove_all */
     uint32_t last_era; /* what is put from then on stays */
     uint8_t prefix_size; /* of its tenant's keys */
     uint8_t prefix[MAX_TENANT_SIZE + 2];
+    bool everything; /* of all tenants */
     bool force;
 };
 

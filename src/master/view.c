@@ -4,7 +4,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/tenant.h"
 #include "master/state.h"
+
+#include <string.h>
 
 enum { KEYS_A_PIECE = 1024, RANGES_A_PIECE = 4096 };
 
@@ -96,7 +99,8 @@ bool master_view_keys(struct master_core *core, uint64_t *cursor,
 }
 
 enum yolk_status master_view_remove_all(struct master_core *core, uint64_t now_ns,
-                                        uint64_t connection, uint64_t request_id, bool force)
+                                        uint64_t connection, uint64_t request_id,
+                                        const char *tenant, bool force)
 {
     core->now = now_ns > core->now ? now_ns : core->now;
     struct master_job *job =
@@ -106,6 +110,9 @@ enum yolk_status master_view_remove_all(struct master_core *core, uint64_t now_n
     job->connection = connection;
     job->request_id = request_id;
     job->force = force;
+    job->everything = tenant == NULL;
+    if (tenant != NULL)
+        job->prefix_size = (uint8_t)base_tenant_prefix(tenant, strlen(tenant), job->prefix);
     job->last_era = core->era++;
     base_list_push_back(&core->jobs, &job->link);
     core->job_count++;

@@ -45,10 +45,11 @@ void master_view_key(struct master_core *core, uint64_t now_ns, const void *key,
 /* Some readable keys from *cursor on (0: from the beginning); false: there are no more. */
 bool master_view_keys(struct master_core *core, uint64_t *cursor,
                       void (*visit)(void *self, const void *key, size_t key_size), void *self);
-/* Removes all objects in the background; the answer goes to the sink's `send` as one of
- * WIRE_REMOVE_ALL, for this connection and request. BUSY: as many such jobs run as may. */
+/* Removes all objects of a tenant (NULL: of all) in the background; the answer goes to the sink's
+ * `send` as one of WIRE_REMOVE_ALL, for this connection and request. BUSY: as many such jobs run as
+ * may. */
 YOLK_MUST_USE enum yolk_status master_view_remove_all(struct master_core *core, uint64_t now_ns,
                                                       uint64_t connection, uint64_t request_id,
-                                                      bool force);
+                                                      const char *tenant, bool force);
 
 #endif

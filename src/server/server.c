@@ -468,11 +468,12 @@ const struct net_address *server_address(const struct server *server)
     return &server->address;
 }
 
-enum yolk_status server_remove_all(struct server *server, bool force, uint64_t request)
+enum yolk_status server_remove_all(struct server *server, const char *tenant, bool force,
+                                   uint64_t request)
 {
     server->touched = true;
     return master_view_remove_all(server->core, clock_real_now_ns(), CONNECTION_ADMIN, request,
-                                  force);
+                                  tenant, force);
 }
 
 void server_set_removed(struct server *server, server_removed removed, void *self)

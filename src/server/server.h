@@ -50,12 +50,12 @@ void server_destroy(struct server *server);
 const struct net_address *server_address(const struct server *server);
 struct master_core *server_core(struct server *server);
 
-/* Removes all objects; `done` is told the count once, when the loop has come to it. BUSY: as many
- * removals run as may. */
+/* Removes all objects of a tenant (NULL: of all); who was set is told the count once, when the loop
+ * has come to it. BUSY: as many removals run as may. */
 typedef void (*server_removed)(void *self, uint64_t request, enum yolk_status status,
                                uint64_t count);
-YOLK_MUST_USE enum yolk_status server_remove_all(struct server *server, bool force,
-                                                 uint64_t request);
+YOLK_MUST_USE enum yolk_status server_remove_all(struct server *server, const char *tenant,
+                                                 bool force, uint64_t request);
 /* Who is told; NULL: nobody any more. */
 void server_set_removed(struct server *server, server_removed removed, void *self);
 const struct server_stats *server_get_stats(const struct server *server);
