@@ -5,6 +5,9 @@
 
 #include "world.h"
 
+/* All cases; each is given a struct conformance_fixture as its state. */
+const struct CMUnitTest *conformance_cases(size_t *count);
+
 /* One batch of so many requests, each of so many bytes, to their end. */
 void run_many(struct world *w, uint32_t count, uint32_t size, enum yolk_opcode opcode);
 

@@ -564,6 +564,62 @@ static void describes_routes(void **state)
     world_close(&w);
 }
 
+#define CASE(f) cmocka_unit_test(f)
+static const struct CMUnitTest cases[] = {
+    CASE(killed_peer), /* forks, so before any thread */
+    CASE(sizes),
+    CASE(unaligned),
+    CASE(bounds),
+    CASE(provider_checks_range),
+    CASE(registration),
+    CASE(tickets),
+    CASE(stale_segment),
+    CASE(provider_restarts),
+    CASE(fence),
+    CASE(mapping),
+    CASE(describes_routes),
+    CASE(ten_thousand),
+    CASE(parallel_callers),
+    CASE(cancel_and_free),
+    CASE(close_in_flight),
+    CASE(fault_again),
+    CASE(fault_late),
+    CASE(fault_doubled),
+    CASE(fault_short),
+    CASE(fault_links),
+    CASE(fault_everything),
+    CASE(dropped_ends_at_deadline),
+    CASE(stuck),
+    CASE(dead_peer_by_fault),
+    CASE(leaves_nothing),
+    CASE(each_read_is_there_when_reported_once),
+    CASE(each_write_is_there_when_reported_once),
+    CASE(what_the_provider_refuses_harms_no_other),
+    CASE(again_takes_nothing),
+    CASE(a_busy_channel_does_not_close),
+    CASE(stop_ends_each_io_once),
+    CASE(waiting_ends_when_there_is_something),
+    CASE(cut_texts_reach_nothing),
+    CASE(a_text_of_a_former_life_is_refused),
+    CASE(one_slice_of_many_fails),
+    CASE(what_has_failed_is_quiet),
+    CASE(what_was_canceled_is_quiet),
+    CASE(what_was_freed_is_quiet),
+    CASE(unserved_in_flight),
+    CASE(largest_io_and_one_more),
+    CASE(a_short_read_says_so),
+    CASE(leaves_nothing_after_failures),
+};
+#undef CASE
+
+enum { CASE_COUNT = sizeof(cases) / sizeof(cases[0]) };
+
+const struct CMUnitTest *conformance_cases(size_t *count)
+{
+    *count = CASE_COUNT;
+    return cases;
+}
+
 int conformance_run(const struct conformance_fixture *fixture)
 {
     struct yolk_transport_options options = {.struct_size = sizeof(options)};
@@ -574,53 +630,10 @@ int conformance_run(const struct conformance_fixture *fixture)
         printf("SKIP: %s: %s\n", fixture->ops->name, probe.reason);
         return 77;
     }
-    void *state = (void *)(uintptr_t)fixture;
-#define CASE(f) cmocka_unit_test_prestate(f, state)
-    const struct CMUnitTest cases[] = {
-        CASE(killed_peer), /* forks, so before any thread */
-        CASE(sizes),
-        CASE(unaligned),
-        CASE(bounds),
-        CASE(provider_checks_range),
-        CASE(registration),
-        CASE(tickets),
-        CASE(stale_segment),
-        CASE(provider_restarts),
-        CASE(fence),
-        CASE(mapping),
-        CASE(describes_routes),
-        CASE(ten_thousand),
-        CASE(parallel_callers),
-        CASE(cancel_and_free),
-        CASE(close_in_flight),
-        CASE(fault_again),
-        CASE(fault_late),
-        CASE(fault_doubled),
-        CASE(fault_short),
-        CASE(fault_links),
-        CASE(fault_everything),
-        CASE(dropped_ends_at_deadline),
-        CASE(stuck),
-        CASE(dead_peer_by_fault),
-        CASE(leaves_nothing),
-        CASE(each_read_is_there_when_reported_once),
-        CASE(each_write_is_there_when_reported_once),
-        CASE(what_the_provider_refuses_harms_no_other),
-        CASE(again_takes_nothing),
-        CASE(a_busy_channel_does_not_close),
-        CASE(stop_ends_each_io_once),
-        CASE(waiting_ends_when_there_is_something),
-        CASE(cut_texts_reach_nothing),
-        CASE(a_text_of_a_former_life_is_refused),
-        CASE(one_slice_of_many_fails),
-        CASE(what_has_failed_is_quiet),
-        CASE(what_was_canceled_is_quiet),
-        CASE(what_was_freed_is_quiet),
-        CASE(unserved_in_flight),
-        CASE(largest_io_and_one_more),
-        CASE(a_short_read_says_so),
-        CASE(leaves_nothing_after_failures),
-    };
-#undef CASE
-    return cmocka_run_group_tests_name(fixture->ops->name, cases, NULL, NULL);
+    struct CMUnitTest group[CASE_COUNT];
+    for (size_t i = 0; i < CASE_COUNT; i++) {
+        group[i] = cases[i];
+        group[i].initial_state = (void *)(uintptr_t)fixture;
+    }
+    return cmocka_run_group_tests_name(fixture->ops->name, group, NULL, NULL);
 }

@@ -9,12 +9,11 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "platform/random.h"
-#include "transport/wrap.h"
+#include "transport/wrap/wrap.h"
 
 struct fault_endpoint {
+    struct wrap_endpoint wrapped; /* first */
     const struct fault_options *options;
-    struct yolk_transport_ops inner; /* slots it lacks stay NULL */
-    void *endpoint;
     _Atomic uint64_t channels; /* made so far: each draws from its own stream */
 };
 
@@ -86,8 +85,8 @@ static enum yolk_status fault_init(const struct yolk_transport_options *options,
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an endpoint");
     made->options = mine;
-    made->inner = transport_whole_table(mine->inner);
-    enum yolk_status status = made->inner.init(&inner, &made->endpoint);
+    made->wrapped.inner = transport_whole_table(mine->inner);
+    enum yolk_status status = made->wrapped.inner.init(&inner, &made->wrapped.endpoint);
     if (status != YOLK_OK) {
         free(made);
         return status;
@@ -96,92 +95,11 @@ static enum yolk_status fault_init(const struct yolk_transport_options *options,
     return YOLK_OK;
 }
 
-static enum yolk_status fault_stop(void *endpoint)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.stop(mine->endpoint);
-}
-
 static void fault_fini(void *endpoint)
 {
     struct fault_endpoint *mine = endpoint;
-    mine->inner.fini(mine->endpoint);
+    mine->wrapped.inner.fini(mine->wrapped.endpoint);
     free(mine);
-}
-
-static void fault_limits(void *endpoint, struct yolk_limits *out)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.limits(mine->endpoint, out);
-}
-
-static enum yolk_status fault_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.add_buffer(mine->endpoint, pointer, size, key);
-}
-
-static void fault_remove_buffer(void *endpoint, void *key)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.remove_buffer(mine->endpoint, key);
-}
-
-static enum yolk_status fault_memory_alloc(void *endpoint, uint64_t size, struct yolk_memory *out)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.memory_alloc(mine->endpoint, size, out);
-}
-
-static void fault_memory_free(void *endpoint, struct yolk_memory *memory)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.memory_free(mine->endpoint, memory);
-}
-
-static enum yolk_status fault_serve(void *endpoint, const struct yolk_serve *serve, void **served,
-                                    char *text, size_t text_size)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.serve(mine->endpoint, serve, served, text, text_size);
-}
-
-static void fault_set_segment_id(void *endpoint, void *served, uint64_t segment)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.set_segment_id(mine->endpoint, served, segment);
-}
-
-static enum yolk_status fault_fence_session(void *endpoint, void *served, uint64_t session)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.fence_session(mine->endpoint, served, session);
-}
-
-static void fault_unserve(void *endpoint, void *served)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.unserve(mine->endpoint, served);
-}
-
-static enum yolk_status fault_open_target(void *endpoint, const char *text, uint64_t segment,
-                                          uint64_t size, uint64_t session, void **target)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.open_target(mine->endpoint, text, segment, size, session, target);
-}
-
-static void fault_close_target(void *endpoint, void *target)
-{
-    struct fault_endpoint *mine = endpoint;
-    mine->inner.close_target(mine->endpoint, target);
-}
-
-static enum yolk_status fault_target_map(void *endpoint, void *target, const void **base,
-                                         uint64_t *size)
-{
-    struct fault_endpoint *mine = endpoint;
-    return mine->inner.target_map(mine->endpoint, target, base, size);
 }
 
 static enum yolk_status fault_channel_open(void *endpoint, void *target, void **channel)
@@ -190,7 +108,8 @@ static enum yolk_status fault_channel_open(void *endpoint, void *target, void **
     struct fault_channel *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a channel");
-    enum yolk_status status = mine->inner.channel_open(mine->endpoint, target, &made->inner);
+    enum yolk_status status =
+        mine->wrapped.inner.channel_open(mine->wrapped.endpoint, target, &made->inner);
     if (status != YOLK_OK) {
         free(made);
         return status;
@@ -277,7 +196,8 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     entry->io.cookie = (uint64_t)(uintptr_t)entry;
     uint64_t whole = entry->io.size;
     draw_faults(channel, entry);
-    enum yolk_submit submitted = channel->endpoint->inner.submit(channel->inner, &entry->io);
+    enum yolk_submit submitted =
+        channel->endpoint->wrapped.inner.submit(channel->inner, &entry->io);
     switch (submitted) {
     case YOLK_SUBMIT_QUEUED:
         base_list_push_back(&channel->open, &entry->node);
@@ -301,7 +221,7 @@ static void poll_inner(struct fault_channel *channel)
     struct yolk_completion completions[32];
     uint32_t count;
     do {
-        count = channel->endpoint->inner.poll(channel->inner, completions, 32);
+        count = channel->endpoint->wrapped.inner.poll(channel->inner, completions, 32);
         for (uint32_t i = 0; i < count; i++) {
             struct fault_entry *entry = (struct fault_entry *)(uintptr_t)completions[i].cookie;
             base_list_remove(&entry->node);
@@ -353,8 +273,8 @@ static void fault_cancel(void *handle, uint64_t cookie)
         if (entry->result.cookie != cookie)
             continue;
         entry->canceled = true;
-        if (channel->endpoint->inner.cancel != NULL)
-            channel->endpoint->inner.cancel(channel->inner, entry->io.cookie);
+        if (channel->endpoint->wrapped.inner.cancel != NULL)
+            channel->endpoint->wrapped.inner.cancel(channel->inner, entry->io.cookie);
         return;
     }
 }
@@ -364,7 +284,7 @@ static enum yolk_status fault_channel_close(void *handle)
     struct fault_channel *channel = handle;
     if (channel->inside > 0 || !base_list_empty(&channel->held))
         return YOLK_ERR_BUSY;
-    enum yolk_status status = channel->endpoint->inner.channel_close(channel->inner);
+    enum yolk_status status = channel->endpoint->wrapped.inner.channel_close(channel->inner);
     if (status == YOLK_OK)
         free(channel);
     return status;
@@ -374,47 +294,30 @@ static uint32_t fault_wait_fds(void *handle, struct pollfd *fds, uint32_t max)
 {
     struct fault_channel *channel = handle;
     /* Held ones become due by polls: no descriptor announces them. */
-    if (!base_list_empty(&channel->held) || channel->endpoint->inner.wait_fds == NULL)
+    if (!base_list_empty(&channel->held) || channel->endpoint->wrapped.inner.wait_fds == NULL)
         return 0;
-    return channel->endpoint->inner.wait_fds(channel->inner, fds, max);
+    return channel->endpoint->wrapped.inner.wait_fds(channel->inner, fds, max);
 }
 
 static void fault_flush(void *handle)
 {
     struct fault_channel *channel = handle;
-    channel->endpoint->inner.flush(channel->inner);
+    channel->endpoint->wrapped.inner.flush(channel->inner);
 }
 
 void transport_fault_make(const struct fault_options *options, struct yolk_transport_ops *out)
 {
-    struct yolk_transport_ops inner = transport_whole_table(options->inner);
-    *out = (struct yolk_transport_ops){
-        .size = sizeof(*out),
-        .abi = YOLK_TRANSPORT_ABI,
-        .name = inner.name,
-        .caps = inner.caps | YOLK_CAP_FAULTY,
-        .probe = fault_probe,
-        .init = fault_init,
-        .stop = fault_stop,
-        .fini = fault_fini,
-        .limits = fault_limits,
-        .add_buffer = fault_add_buffer,
-        .remove_buffer = fault_remove_buffer,
-        .memory_alloc = inner.memory_alloc == NULL ? NULL : fault_memory_alloc,
-        .memory_free = inner.memory_free == NULL ? NULL : fault_memory_free,
-        .serve = inner.serve == NULL ? NULL : fault_serve,
-        .set_segment_id = inner.set_segment_id == NULL ? NULL : fault_set_segment_id,
-        .fence_session = inner.fence_session == NULL ? NULL : fault_fence_session,
-        .unserve = inner.unserve == NULL ? NULL : fault_unserve,
-        .open_target = fault_open_target,
-        .close_target = fault_close_target,
-        .target_map = inner.target_map == NULL ? NULL : fault_target_map,
-        .channel_open = fault_channel_open,
-        .submit = fault_submit,
-        .poll = fault_poll,
-        .cancel = fault_cancel,
-        .channel_close = fault_channel_close,
-        .wait_fds = fault_wait_fds,
-        .flush = inner.flush == NULL ? NULL : fault_flush,
-    };
+    wrap_make(options->inner, out);
+    out->caps |= YOLK_CAP_FAULTY;
+    out->probe = fault_probe;
+    out->init = fault_init;
+    out->fini = fault_fini;
+    out->channel_open = fault_channel_open;
+    out->submit = fault_submit;
+    out->poll = fault_poll;
+    out->cancel = fault_cancel;
+    out->channel_close = fault_channel_close;
+    out->wait_fds = fault_wait_fds;
+    if (out->flush != NULL)
+        out->flush = fault_flush;
 }

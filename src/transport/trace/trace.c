@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "transport/trace/internal.h"
-#include "transport/wrap.h"
+#include "transport/wrap/wrap.h"
 
 struct trace_endpoint {
     const struct trace_options *options;

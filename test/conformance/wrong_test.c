@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the suite is worth: each wrong transport is caught by the cases named here, by all of them
+ * and by no other; the same transport without a mistake passes. Each case runs in a process of its
+ * own, which may crash or hang. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "wrong.h"
+
+enum { TOGETHER = 8, PATIENCE_S = 5, LONG_PATIENCE_S = 90, CASES_MAX = 64, NAMED_MAX = 32 };
+
+static struct wrong_options wrong;
+
+static void prepare(struct yolk_transport_options *options, int is_provider)
+{
+    (void)is_provider;
+    if (options->wrapped == NULL)
+        options->wrapped = &wrong;
+    else /* the suite's own faults, which are no constant */
+        ((struct fault_options *)(uintptr_t)options->wrapped)->inner_wrapped = &wrong;
+}
+
+static struct conformance_fixture fixture = {
+    .prepare = prepare, .same_address = 1, .checks_tickets = 1};
+
+static pid_t start(const struct CMUnitTest *one, unsigned patience_s)
+{
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    if (freopen("/dev/null", "w", stdout) == NULL || dup2(1, 2) < 0)
+        _exit(9);
+    (void)alarm(patience_s);
+    struct CMUnitTest mine = *one;
+    mine.initial_state = &fixture;
+    const struct CMUnitTest group[] = {mine};
+    _exit(cmocka_run_group_tests_name("", group, NULL, NULL) == 0 ? 0 : 1);
+}
+
+static bool fails_alone(const struct CMUnitTest *one)
+{
+    int status = 0;
+    pid_t pid = start(one, LONG_PATIENCE_S);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status != 0;
+}
+
+/* Whose subject is the engine above a wrapper that breaks things on purpose. */
+static bool is_of_wrapper(const struct CMUnitTest *one)
+{
+    return strncmp(one->name, "fault_", 6) == 0;
+}
+
+/* Which of the cases fail; TOGETHER at a time. */
+static void run_cases(const struct CMUnitTest *cases, size_t count, bool *failed)
+{
+    pid_t pids[CASES_MAX] = {0};
+    size_t started = 0, ended = 0;
+    while (ended < count) {
+        for (; started < count && started - ended < TOGETHER; started++) {
+            if (is_of_wrapper(&cases[started]))
+                ended++;
+            else
+                pids[started] = start(&cases[started], PATIENCE_S);
+        }
+        if (started == ended)
+            continue;
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, 0);
+        assert_true(pid > 0);
+        for (size_t i = 0; i < started; i++)
+            if (pids[i] == pid) {
+                failed[i] = status != 0;
+                ended++;
+            }
+    }
+}
+
+/* names: in the order of the suite, ended by NULL. */
+static void is_caught_by(enum wrong_mistake mistake, const char *const *names)
+{
+    size_t count;
+    const struct CMUnitTest *cases = conformance_cases(&count);
+    bool failed[CASES_MAX] = {false};
+    assert_true(count <= CASES_MAX);
+    fixture.ops = wrong_ops();
+    wrong.mistake = mistake;
+    run_cases(cases, count, failed);
+    size_t differences = 0, named = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_of_wrapper(&cases[i]))
+            continue;
+        bool expected = names[named] != NULL && strcmp(names[named], cases[i].name) == 0;
+        named += expected;
+        /* A machine with much to do makes nothing wrong. */
+        if (failed[i] && !expected)
+            failed[i] = fails_alone(&cases[i]);
+        if (failed[i] == expected)
+            continue;
+        print_error("%s %s\n", cases[i].name,
+                    expected ? "does not notice it" : "fails, and is not named");
+        differences++;
+    }
+    if (names[named] != NULL)
+        fail_msg("%s is no case, or not in its place", names[named]);
+    assert_int_equal(differences, 0);
+}
+
+#define CAUGHT_BY(mistake, ...)                                                                    \
+    do {                                                                                           \
+        static const char *const names[NAMED_MAX] = {__VA_ARGS__};                                 \
+        is_caught_by(mistake, names);                                                              \
+    } while (0)
+
+static void the_right_one_passes(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_NONE, NULL);
+}
+
+static void acknowledges_early(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_ACKNOWLEDGES_EARLY, "tickets", "stale_segment", "provider_restarts", "fence",
+              "cancel_and_free", "each_read_is_there_when_reported_once",
+              "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
+              "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
+              "what_has_failed_is_quiet", "unserved_in_flight", "leaves_nothing_after_failures");
+}
+
+static void reports_twice(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_REPORTS_TWICE, "leaves_nothing", "each_read_is_there_when_reported_once",
+              "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
+              "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
+              "waiting_ends_when_there_is_something", "one_slice_of_many_fails");
+}
+
+static void loses_one(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_LOSES_ONE, "ten_thousand", "each_read_is_there_when_reported_once",
+              "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
+              "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
+              "waiting_ends_when_there_is_something", "one_slice_of_many_fails",
+              "what_has_failed_is_quiet", "what_was_canceled_is_quiet", "what_was_freed_is_quiet",
+              "unserved_in_flight", "leaves_nothing_after_failures");
+}
+
+static void cancels_loudly(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_CANCELS_LOUDLY, "one_slice_of_many_fails", "what_was_canceled_is_quiet",
+              "what_was_freed_is_quiet");
+}
+
+static void fails_loudly(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_FAILS_LOUDLY, "one_slice_of_many_fails", "what_has_failed_is_quiet",
+              "what_was_canceled_is_quiet", "what_was_freed_is_quiet");
+}
+
+static void writes_past_the_end(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_WRITES_PAST_THE_END, "sizes");
+}
+
+static void rounds_offsets(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_ROUNDS_OFFSETS, "unaligned", "ten_thousand",
+              "what_the_provider_refuses_harms_no_other", "largest_io_and_one_more");
+}
+
+static void ignores_generation(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_IGNORES_GENERATION, "stale_segment", "what_has_failed_is_quiet");
+}
+
+static void ignores_lives(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_IGNORES_LIVES, "cut_texts_reach_nothing", "a_text_of_a_former_life_is_refused");
+}
+
+static void ignores_tickets(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_IGNORES_TICKETS, "tickets");
+}
+
+static void ignores_ranges(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_IGNORES_RANGES, "what_the_provider_refuses_harms_no_other");
+}
+
+static void takes_on_again(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_TAKES_ON_AGAIN, "each_read_is_there_when_reported_once",
+              "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
+              "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
+              "waiting_ends_when_there_is_something", "one_slice_of_many_fails");
+}
+
+static void short_as_full(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_SHORT_AS_FULL, "sizes", "unaligned", "tickets", "cancel_and_free",
+              "largest_io_and_one_more");
+}
+
+static void swaps_cookies(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_SWAPS_COOKIES, "each_read_is_there_when_reported_once",
+              "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
+              "one_slice_of_many_fails");
+}
+
+static void corrupts_a_byte(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_CORRUPTS_A_BYTE, "sizes", "unaligned", "cancel_and_free",
+              "largest_io_and_one_more");
+}
+
+static void closes_busy(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_CLOSES_BUSY, "a_busy_channel_does_not_close");
+}
+
+static void forgets_at_stop(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_FORGETS_AT_STOP, "stop_ends_each_io_once");
+}
+
+static void works_after_stop(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_WORKS_AFTER_STOP, "stop_ends_each_io_once");
+}
+
+static void sleeps_too_long(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_SLEEPS_TOO_LONG, "waiting_ends_when_there_is_something");
+}
+
+static void leaks_a_descriptor(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_LEAKS_A_DESCRIPTOR, "leaves_nothing", "stop_ends_each_io_once",
+              "cut_texts_reach_nothing", "leaves_nothing_after_failures");
+}
+
+static void leaks_a_thread(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_LEAKS_A_THREAD, "leaves_nothing", "stop_ends_each_io_once",
+              "leaves_nothing_after_failures");
+}
+
+static void leaks_a_mapping(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_LEAKS_A_MAPPING, "leaves_nothing", "leaves_nothing_after_failures");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_right_one_passes), cmocka_unit_test(acknowledges_early),
+        cmocka_unit_test(reports_twice),        cmocka_unit_test(loses_one),
+        cmocka_unit_test(cancels_loudly),       cmocka_unit_test(fails_loudly),
+        cmocka_unit_test(writes_past_the_end),  cmocka_unit_test(rounds_offsets),
+        cmocka_unit_test(ignores_generation),   cmocka_unit_test(ignores_lives),
+        cmocka_unit_test(ignores_tickets),      cmocka_unit_test(ignores_ranges),
+        cmocka_unit_test(takes_on_again),       cmocka_unit_test(short_as_full),
+        cmocka_unit_test(swaps_cookies),        cmocka_unit_test(corrupts_a_byte),
+        cmocka_unit_test(closes_busy),          cmocka_unit_test(forgets_at_stop),
+        cmocka_unit_test(works_after_stop),     cmocka_unit_test(sleeps_too_long),
+        cmocka_unit_test(leaks_a_descriptor),   cmocka_unit_test(leaks_a_thread),
+        cmocka_unit_test(leaks_a_mapping),
+    };
+    return cmocka_run_group_tests_name("wrong", tests, NULL, NULL);
+}
