@@ -276,7 +276,7 @@ def tenants(c):
 
 @test("programs.long_answers")
 def long_answers(c):
-    """Every key of many, as fast as the reader reads; and a reader who does not is let go."""
+    """Every key of many, in pieces."""
     master = mooncake_master(c)
     c.node(master.address, dram="64MiB")
     done = subprocess.run([yolk_path(), "replay", "--synthetic", "--requests", "2000", "--block-size", "64", "--master",
