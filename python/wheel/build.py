@@ -160,7 +160,8 @@ def shared_files(build):
     files["yolk/lib/libyolk.so.0"] = (binary(build, "libyolk.so.0"), 0o755)
     # A wheel has no links; the linker takes this one for -lyolk.
     files["yolk/lib/libyolk.so"] = (b"INPUT(libyolk.so.0)\n", 0o644)
-    files["yolk/lib/libmooncake_store.so"] = (binary(build, "libmooncake_store.so"), 0o755)
+    for name in ("libmooncake_store.so", "libtransfer_engine.so"):
+        files["yolk/lib/" + name] = (binary(build, name), 0o755)
     return files
 
 

@@ -215,7 +215,7 @@ def binaries_need_nothing_else(context):
             check(versions and max((int(a), int(b)) for a, b in versions) <= (2, 34), "%s: %s" % (name, versions))
             sections = run("readelf", "-S", "-W", path)
             check(" .symtab " not in sections and " .debug_info " not in sections, name + " is not stripped")
-    check_equal(seen, 8, "programs and libraries in both wheels")
+    check_equal(seen, 10, "programs and libraries in both wheels")
 
 
 @test("c_library_exports_its_functions_alone")

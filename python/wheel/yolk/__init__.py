@@ -8,12 +8,12 @@ __version__ = "@VERSION@"
 
 
 def include_dir():
-    """The folder for the compiler: <yolk/store.h>, <mooncake/store_c.h>."""
+    """The folder for the compiler: <yolk/store.h>, <mooncake/store_c.h>, <mooncake/transfer_engine_c.h>."""
     return os.path.join(_HERE, "include")
 
 
 def library_dir():
-    """The folder with libyolk.so and libmooncake_store.so."""
+    """The folder with libyolk.so, libmooncake_store.so and libtransfer_engine.so."""
     return os.path.join(_HERE, "lib")
 
 
