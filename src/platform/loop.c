@@ -681,8 +681,8 @@ enum yolk_status loop_create(const struct loop_options *options, struct loop **o
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct event_config *config = event_config_new();
     if (config) {
-        /* Sub-millisecond timers. */
-        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+        /* Timers are good to some milliseconds. Precise ones would cost a system call in each look
+         * for events, also while it spins. */
         event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
         loop->base = event_base_new_with_config(config);
         event_config_free(config);

@@ -348,6 +348,12 @@ static int wait_to_receive(int fd, uint64_t deadline_ns, uint64_t spin_end)
     return net_wait(fd, POLLIN, deadline_ns);
 }
 
+static uint64_t spin_until(uint64_t spin_ns, uint64_t deadline_ns)
+{
+    uint64_t end = clock_after(clock_real_now_ns(), spin_ns);
+    return end < deadline_ns ? end : deadline_ns;
+}
+
 /* On one processor the peer cannot run while we spin. */
 static uint64_t useful_spin(uint64_t spin_ns)
 {
@@ -383,11 +389,8 @@ int net_recvv_all_spin(int fd, struct iovec *iov, size_t count, uint64_t deadlin
             continue;
         if (errno != EAGAIN)
             return base_fail(link_status(errno), errno, "cannot receive");
-        if (spin_end == 0 && spin_ns > 0) {
-            spin_end = clock_after(clock_real_now_ns(), spin_ns);
-            if (spin_end > deadline_ns)
-                spin_end = deadline_ns;
-        }
+        if (spin_end == 0 && spin_ns > 0)
+            spin_end = spin_until(spin_ns, deadline_ns);
         int status = wait_to_receive(fd, deadline_ns, spin_end);
         if (status != YOLK_OK)
             return status;
@@ -411,8 +414,11 @@ int net_recv_all(int fd, void *data, size_t size, uint64_t deadline_ns)
     return net_recv_all_spin(fd, data, size, deadline_ns, 0);
 }
 
-int net_recv_some(int fd, void *data, size_t size, uint64_t deadline_ns, size_t *got)
+int net_recv_some_spin(int fd, void *data, size_t size, uint64_t deadline_ns, uint64_t spin_ns,
+                       size_t *got)
 {
+    uint64_t spin_end = 0;
+    spin_ns = useful_spin(spin_ns);
     *got = 0;
     for (;;) {
         ssize_t n = recv(fd, data, size, MSG_DONTWAIT);
@@ -426,10 +432,17 @@ int net_recv_some(int fd, void *data, size_t size, uint64_t deadline_ns, size_t 
             continue;
         if (errno != EAGAIN)
             return base_fail(link_status(errno), errno, "cannot receive");
-        int status = net_wait(fd, POLLIN, deadline_ns);
+        if (spin_end == 0 && spin_ns > 0)
+            spin_end = spin_until(spin_ns, deadline_ns);
+        int status = wait_to_receive(fd, deadline_ns, spin_end);
         if (status != YOLK_OK)
             return status;
     }
+}
+
+int net_recv_some(int fd, void *data, size_t size, uint64_t deadline_ns, size_t *got)
+{
+    return net_recv_some_spin(fd, data, size, deadline_ns, 0, got);
 }
 
 bool net_is_dead(int fd)

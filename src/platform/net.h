@@ -66,6 +66,9 @@ YOLK_MUST_USE int net_recvv_all_spin(int fd, struct iovec *iov, size_t count, ui
                                      uint64_t spin_ns);
 /* Whatever is there, at least one byte unless the status says otherwise. */
 YOLK_MUST_USE int net_recv_some(int fd, void *data, size_t size, uint64_t deadline_ns, size_t *got);
+/* The same, and polls before it sleeps, as net_recv_all_spin. */
+YOLK_MUST_USE int net_recv_some_spin(int fd, void *data, size_t size, uint64_t deadline_ns,
+                                     uint64_t spin_ns, size_t *got);
 /* OK, or TIMEOUT. events as for poll(2). */
 YOLK_MUST_USE int net_wait(int fd, short events, uint64_t deadline_ns);
 /* True when the peer has closed or reset it (nothing is consumed). */

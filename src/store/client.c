@@ -20,12 +20,19 @@ enum { POOL_MAX = 8 };
 /* An answer usually comes within this; sleeping for it would cost more than it takes. */
 enum { ANSWER_SPIN_NS = 30000 };
 
+/* A connection that was used within this is taken for alive without asking the system. */
+#define LINK_FRESH_NS (10 * CLOCK_NS_PER_MS)
+
+/* So much of an answer comes with its header in one system call. */
+enum { ANSWER_FIRST = 512 };
+
 /* A frame whose beginning came has to end within this. */
 #define FRAME_TIMEOUT_NS (5 * NS_PER_S)
 
 struct link {
     int fd; /* -1: not connected */
     int busy;
+    uint64_t used_ns; /* the last answer came then */
 };
 
 struct store_client {
@@ -203,36 +210,70 @@ static void give_link(struct store_client *client, struct link *link)
     mutex_unlock(&client->lock);
 }
 
+/* What has come and was not looked at yet. */
+struct arrived {
+    uint8_t bytes[ANSWER_FIRST];
+    size_t size;
+};
+
+static void arrived_take(struct arrived *arrived, void *to, size_t size)
+{
+    memcpy(to, arrived->bytes, size);
+    arrived->size -= size;
+    memmove(arrived->bytes, arrived->bytes + size, arrived->size);
+}
+
+/* One frame: its body in *body. */
+static int receive_answer(int fd, struct arrived *arrived, uint64_t deadline_ns,
+                          struct wire_header *header, struct base_buf *body)
+{
+    uint8_t head[WIRE_HEADER_SIZE];
+    while (arrived->size < sizeof(head)) {
+        size_t got = 0;
+        int status = net_recv_some_spin(fd, arrived->bytes + arrived->size,
+                                        sizeof(arrived->bytes) - arrived->size, deadline_ns,
+                                        ANSWER_SPIN_NS, &got);
+        if (status == YOLK_ERR_EOF && arrived->size > 0)
+            return base_fail(YOLK_ERR_LINK, 0, "the master closed in the middle of an answer");
+        if (status != YOLK_OK)
+            return status;
+        arrived->size += got;
+    }
+    arrived_take(arrived, head, sizeof(head));
+    int status = wire_header_decode(head, header);
+    base_buf_clear(body);
+    if (status != YOLK_OK || header->body_size == 0)
+        return status;
+    uint8_t *to = base_buf_extend(body, header->body_size);
+    if (to == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an answer of %u bytes",
+                         header->body_size);
+    size_t here = arrived->size < header->body_size ? arrived->size : header->body_size;
+    arrived_take(arrived, to, here);
+    return here == header->body_size
+               ? YOLK_OK
+               : net_recv_all(fd, to + here, header->body_size - here, deadline_ns);
+}
+
+/* *more: something came behind the answer, so the connection is of no use for another one. */
 static int exchange(int fd, const struct wire_header *header, const uint8_t *body,
-                    uint64_t deadline_ns, uint16_t *reply_kind, struct base_buf *reply)
+                    uint64_t deadline_ns, uint16_t *reply_kind, struct base_buf *reply, bool *more)
 {
     uint8_t head[WIRE_HEADER_SIZE];
     struct wire_header answer;
+    struct arrived arrived;
+    arrived.size = 0;
     wire_header_encode(header, head);
     struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)body, header->body_size}};
     int status = net_sendv_all(fd, parts, header->body_size > 0 ? 2 : 1, deadline_ns);
-    for (;;) {
+    do { /* an error may be said before the request was read */
         if (status == YOLK_OK)
-            status = net_recv_all_spin(fd, head, sizeof(head), deadline_ns, ANSWER_SPIN_NS);
-        if (status == YOLK_OK)
-            status = wire_header_decode(head, &answer);
+            status = receive_answer(fd, &arrived, deadline_ns, &answer, reply);
         if (status != YOLK_OK)
             return status;
-        base_buf_clear(reply);
-        uint8_t *to = base_buf_extend(reply, answer.body_size);
-        if (to == NULL && answer.body_size > 0)
-            return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an answer of %u bytes",
-                             answer.body_size);
-        if (answer.body_size > 0)
-            status = net_recv_all(fd, to, answer.body_size, deadline_ns);
-        if (status != YOLK_OK)
-            return status;
-        if (answer.request_id == header->request_id)
-            break;
-        if (answer.kind == WIRE_ERROR)
-            break; /* said before the request was read */
-    }
+    } while (answer.request_id != header->request_id && answer.kind != WIRE_ERROR);
     *reply_kind = answer.kind;
+    *more = arrived.size > 0;
     return YOLK_OK;
 }
 
@@ -249,18 +290,21 @@ int store_client_call(struct store_client *client, uint16_t kind, const uint8_t 
     int status = YOLK_OK;
     /* A pooled connection may have died while idle (the master restarted): not this call's fault.
      */
-    if (link->fd >= 0 && net_is_dead(link->fd)) {
+    if (link->fd >= 0 && clock_real_now_ns() - link->used_ns > LINK_FRESH_NS &&
+        net_is_dead(link->fd)) {
         net_close(link->fd);
         link->fd = -1;
     }
     if (link->fd < 0)
         status = connect_master(client, WIRE_PURPOSE_CONTROL, 0, deadline_ns, &link->fd, NULL);
     if (status == YOLK_OK) {
-        status = exchange(link->fd, &header, body, deadline_ns, reply_kind, reply);
+        bool more = false;
+        status = exchange(link->fd, &header, body, deadline_ns, reply_kind, reply, &more);
+        link->used_ns = clock_real_now_ns();
         if (status == YOLK_ERR_EOF)
             status = base_fail(YOLK_ERR_LINK, 0, "the master at %s closed the connection",
                                client->master);
-        if (status != YOLK_OK) {
+        if (status != YOLK_OK || more) {
             net_close(link->fd);
             link->fd = -1;
         }
