@@ -227,7 +227,11 @@ static int set_log_level(struct upstream *up)
 
 static int set_client_ttl(struct upstream *up)
 {
-    const char *name = given(up, "client_ttl")->value ? "client_ttl" : "client_live_ttl_sec";
+    static const char *const names[] = {"client_ttl", "client_live_ttl_sec",
+                                        "client_active_ttl_sec"};
+    const char *name = names[0];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !given(up, name)->value; i++)
+        name = names[i];
     int status =
         given(up, name)->value ? set(up, SET_SESSION_TTL, name, value_of(up, name), 1000) : YOLK_OK;
     uint64_t ttl_ms = base_config_u64(up->config, SET_SESSION_TTL);

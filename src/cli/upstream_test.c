@@ -258,6 +258,45 @@ static void test_files(void **state)
     check_refused(&master, text, json);
 }
 
+/* The keys and values of the file that comes with Mooncake: it starts, and only what is not as it
+ * says is warned of. */
+static void test_shipped_file(void **state)
+{
+    (void)state;
+    static const char content[] =
+        "enable_metric_reporting: true\nmetrics_port: 9003\nrpc_port: 50051\nrpc_thread_num: 16\n"
+        "rpc_address: \"0.0.0.0\"\nrpc_interface: \"\"\nrpc_conn_timeout_seconds: 0\n"
+        "rpc_enable_tcp_no_delay: true\ndefault_kv_lease_ttl: 10000\n"
+        "default_kv_soft_pin_ttl: 1800000\nmax_kv_soft_pin_ttl: 86400000\n"
+        "allow_evict_soft_pinned_objects: true\neviction_ratio: 0.1\n"
+        "eviction_high_watermark_ratio: 1.0\ntenant_eviction_high_watermark_ratio: 0.9\n"
+        "dynamic_replication_mode: \"off\"\ndynamic_replication_heat_window_seconds: 10\n"
+        "enable_multi_tenants: false\ntenant_quota_connector_type: \"file\"\n"
+        "tenant_quota_connector_uri: \"\"\nenable_ha: false\n"
+        "etcd_endpoints: \"http://localhost:2379\"\nroot_fs_dir: \"\"\n"
+        "cluster_id: \"mooncake_cluster\"\nmemory_allocator: \"offset\"\n"
+        "client_active_ttl_sec: 60\nclient_suspicion_ttl_sec: 60\nenable_oplog: false\n"
+        "weight_management_oplog_capability_confirmed: false\nenable_oplog_snapshot: false\n"
+        "snapshot_chunk_object_count: 1000000\noplog_poll_interval_ms: 1000\n"
+        "batch_oplog_retry_timeout_sec: 180\nenable_http_metadata_server: false\n"
+        "http_metadata_server_host: \"0.0.0.0\"\nhttp_metadata_server_port: 8080\n";
+    char path[] = "/tmp/yolk-upstream-XXXXXX.yaml", text[128];
+    struct base_config config;
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, sizeof(content) - 1), sizeof(content) - 1);
+    close(fd);
+    snprintf(text, sizeof(text), "--config_path=%s", path);
+    check_good(&master, text, &config);
+    assert_int_equal(lines(said), 1);
+    assert_non_null(strstr(said, "rpc_thread_num (16)"));
+    assert_int_equal(base_config_u64(&config, SET_SESSION_TTL), 60000);
+    assert_string_equal(base_config_string(&config, SET_LISTEN_HOST), "0.0.0.0");
+    assert_string_equal(base_config_string(&config, SET_METADATA_LISTEN), "");
+    base_config_free(&config);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_page_is_current(void **state)
 {
     (void)state;
@@ -286,7 +325,7 @@ int main(void)
         cmocka_unit_test(test_warnings),        cmocka_unit_test(test_every_flag),
         cmocka_unit_test(test_client),          cmocka_unit_test(test_offload),
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_page_is_current),
+        cmocka_unit_test(test_page_is_current), cmocka_unit_test(test_shipped_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
