@@ -29,7 +29,14 @@ static void place_free_and_iterate(void **state)
     assert_int_equal(store_mirror_next(mirror, &cursor, &entry), 1);
     assert_int_equal(entry.offset, 128);
     assert_int_equal(store_mirror_next(mirror, &cursor, &entry), 0);
-    store_mirror_free(mirror, 64); /* begins nowhere: nothing happens */
+    store_mirror_pin(mirror, 64); /* begins nowhere: nothing happens */
+    store_mirror_pin(mirror, 128);
+    for (cursor = 0; store_mirror_next(mirror, &cursor, &entry);)
+        assert_int_equal(entry.pinned, entry.offset == 128);
+    assert_int_equal(store_mirror_place(mirror, 128, 64, "c", 1), YOLK_OK);
+    for (cursor = 0; store_mirror_next(mirror, &cursor, &entry);)
+        assert_int_equal(entry.pinned, 0); /* something else lies there now */
+    store_mirror_free(mirror, 64);         /* begins nowhere: nothing happens */
     assert_int_equal(store_mirror_count(mirror), 2);
     store_mirror_free(mirror, 0);
     store_mirror_free(mirror, 0);

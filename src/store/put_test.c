@@ -116,6 +116,122 @@ static void plain_with_duplicates(void **state)
     finish(&f);
 }
 
+static const char *const groups[8] = {"first", NULL, "", "last", "", "", "", ""};
+
+static void begin_upsert(struct fixture *f, size_t count)
+{
+    static const char *const preferred[] = {"host:1", "host:2"};
+    const struct store_put_how how = {.replica_num = 1,
+                                      .flags = WIRE_PUT_UPSERT | WIRE_PUT_HARD_PIN,
+                                      .soft_pin = 1,
+                                      .soft_pin_ttl_ms = 1234,
+                                      .preferred = preferred,
+                                      .preferred_count = 2,
+                                      .groups = groups};
+    begin(f, count, 100, 100 * MS, 1000 * MS);
+    store_put_destroy(f->put);
+    f->put = NULL;
+    if (count == 4)
+        f->items[0].key = f->items[3].key; /* the last one counts */
+    f->items[0].size = 50;
+    assert_int_equal(store_put_create(f->holds, &f->tuning, f->items, count, &how,
+                                      f->now + 100 * MS, f->now + 1000 * MS, &f->put),
+                     YOLK_OK);
+}
+
+static void nth(struct wire_view list, uint32_t n, const char *text)
+{
+    struct wire_keys keys;
+    struct wire_view one = {0};
+    assert_int_equal(wire_keys_open(list, 100, &keys), YOLK_OK);
+    for (uint32_t i = 0; i <= n; i++)
+        assert_true(wire_keys_next(&keys, &one));
+    assert_int_equal(one.size, strlen(text));
+    assert_memory_equal(one.data, text, one.size);
+}
+
+/* What the caller asked for is in the message, for the keys that are in it. */
+static void what_is_asked_for_is_said(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct wire_put_start start;
+    begin_upsert(&f, 4);
+    expect_send(&f, WIRE_PUT_START);
+    assert_int_equal(wire_decode(WIRE_PUT_START, f.action.body, f.action.body_size, &start),
+                     YOLK_OK);
+    assert_int_equal(start.flags, WIRE_PUT_UPSERT | WIRE_PUT_HARD_PIN);
+    assert_int_equal(start.soft_pin, 1);
+    assert_int_equal(start.soft_pin_ttl_ms, 1234);
+    nth(start.preferred, 0, "host:1");
+    nth(start.preferred, 1, "host:2");
+    assert_int_equal(wire_u64s_count(start.sizes), 3); /* item 0 has the key of item 3 */
+    nth(start.keys, 0, "k1");
+    nth(start.keys, 2, "k3");
+    nth(start.groups, 0, "");
+    nth(start.groups, 1, "");
+    nth(start.groups, 2, "last");
+    assert_int_equal(wire_u64s_at(start.sizes, 2), 100);
+    finish(&f);
+}
+
+/* END is asked again until the owner of the old value has let go of it, under the same operation;
+ * past the deadline the caller hears that its time is over. */
+static void an_upsert_waits_for_the_old_value(void **state)
+{
+    (void)state;
+    struct fixture f;
+    for (int late = 0; late < 2; late++) {
+        begin_upsert(&f, 1);
+        expect_send(&f, WIRE_PUT_START);
+        uint64_t op = f.action.op;
+        place(&f, YOLK_OK, 1);
+        granted(&f, YOLK_OK);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+        for (int i = 0; i < 5; i++) {
+            expect_send(&f, WIRE_PUT_END);
+            assert_int_equal(f.action.op, op);
+            closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_AGAIN);
+            assert_int_equal(next(&f), STORE_WAIT);
+        }
+        f.now += late ? 2000 * MS : 0;
+        if (!late) {
+            expect_send(&f, WIRE_PUT_END);
+            closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_OK);
+        } else {
+            expect_send(&f, WIRE_PUT_REVOKE);
+            closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_EXISTS);
+        }
+        assert_int_equal(next(&f), STORE_DONE);
+        assert_int_equal(f.items[0].result, late ? (int64_t)YOLK_ERR_TIMEOUT : 50);
+        finish(&f);
+    }
+}
+
+/* A tenant's quota is waited for as space is. */
+static void a_quota_is_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, 1, 100, 100 * MS, 1000 * MS);
+    uint64_t until = f.now + 100 * MS;
+    int asked = 0;
+    while (next(&f) != STORE_DONE) {
+        if (f.action.kind == STORE_WAIT) {
+            f.now = f.action.deadline_ns;
+            continue;
+        }
+        asked++;
+        place(&f, YOLK_ERR_QUOTA, 0);
+        granted(&f, YOLK_OK);
+    }
+    assert_true(asked > 3);
+    assert_true(f.now >= until && f.now < until + 100 * MS);
+    assert_int_equal(f.items[0].result, YOLK_ERR_QUOTA);
+    finish(&f);
+}
+
 static void one_replica_fails(void **state)
 {
     (void)state;
@@ -388,6 +504,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_with_duplicates),
+        cmocka_unit_test(what_is_asked_for_is_said),
+        cmocka_unit_test(an_upsert_waits_for_the_old_value),
+        cmocka_unit_test(a_quota_is_waited_for),
         cmocka_unit_test(one_replica_fails),
         cmocka_unit_test(waits_for_space),
         cmocka_unit_test(does_not_wait_for_what_fits_nowhere),

@@ -262,6 +262,7 @@ static void node_mounts_mirrors_and_mounts_again(void **state)
     begin(&f, 1 << 20);
     connect(&f, master_a);
     expect_send(&f, WIRE_SESSION_OPEN, &open);
+    assert_int_equal(open.tenant.size, 0);
     open_answer(&f, 42);
     expect_send(&f, WIRE_SEGMENT_MOUNT, &mount);
     assert_int_equal(mount.size, 1 << 20);
@@ -277,7 +278,7 @@ static void node_mounts_mirrors_and_mounts_again(void **state)
     facts(&f, 77, 3, WIRE_FACT_PLACED, 128, "c", 0); /* 2 is missing: not taken, not acknowledged */
     facts(&f, 77, 2, WIRE_FACT_SESSION_OPEN, 0, "", 42);
     expect_ack(&f, 2);
-    facts(&f, 77, 3, WIRE_FACT_PLACED, 128, "c", 0);
+    facts(&f, 77, 3, WIRE_FACT_PLACED, 128, "c", WIRE_FACT_HARD_PIN);
     expect_ack(&f, 3);
     facts(&f, 77, 1, WIRE_FACT_PLACED, 0, "a", 0); /* again: its acknowledgement was lost */
     expect_ack(&f, 3);
@@ -304,6 +305,8 @@ static void node_mounts_mirrors_and_mounts_again(void **state)
     assert_int_equal(offer.segment, 99);
     assert_int_equal(offer.last, 1);
     assert_int_equal(wire_offer_count(offer.recs), 2);
+    assert_int_equal(wire_u32s_count(offer.pinned), 1);
+    assert_int_equal(wire_u32s_at(offer.pinned, 0), 1);
     uint8_t rejected[4] = {1, 0, 0, 0};
     struct wire_mirror_offer_reply answer = {.accepted = 1, .rejected = wire_view_of(rejected, 4)};
     input(&f, WIRE_MIRROR_OFFER_REPLY, f.out.request_id, &answer);
