@@ -10,8 +10,9 @@
 #define PAGE_SLOTS 512u
 #define MAX_SIZE   (1ull << 40)
 #define TOUCH_EACH 16u /* insertions: a page of the next table is met; done before it is used */
-#define MOVE_STEP                                                                                  \
-    16u /* slots of the old table moved with each insertion: done long before the next growth */
+/* Slots of the old table moved with each insertion: long before the next growth all are, and for a
+ * short time only a key has to be looked for in both. */
+#define MOVE_STEP 64u
 
 typedef struct master_index_entry entry_t;
 
