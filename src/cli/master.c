@@ -22,6 +22,7 @@
 /* What the program and the flags are called that name its addresses. */
 struct names {
     const char *self, *listen, *metrics, *metadata;
+    const char *client; /* the command line of one, up to the master's address */
 };
 
 struct setup {
@@ -158,7 +159,7 @@ static void announce(const struct setup *setup, const struct running *running)
     const char *secret_file = base_config_string(setup->config, SET_SECRET_FILE);
     address_reachable(address, text, sizeof(text));
     printf("%s ready %s\n", setup->names.self, text);
-    printf("client: yolk node --master %s --dram 1GiB%s%s\n", text,
+    printf("client: %s %s%s%s\n", setup->names.client, text,
            secret_file[0] ? " --secret-file " : "", secret_file);
     if (!secret_file[0] && !net_address_is_unix(address))
         printf("python: from mooncake.store import MooncakeDistributedStore as Store; store = "
@@ -231,9 +232,11 @@ static int serve(struct setup *setup, struct running *running)
 
 int cli_master_run(const struct cli_command *command, struct base_config *config)
 {
-    static const struct names ours = {"yolk master", "--port", "--admin-port", "--metadata-listen"};
+    static const struct names ours = {"yolk master", "--port", "--admin-port", "--metadata-listen",
+                                      "yolk node --dram 1GiB --master"};
     static const struct names theirs = {"mooncake_master", "--rpc_port", "--metrics_port",
-                                        "--http_metadata_server_port"};
+                                        "--http_metadata_server_port",
+                                        "mooncake_client --master_server_address"};
     static struct setup setup;
     struct running running = {NULL};
     struct random random = random_real();

@@ -133,6 +133,18 @@ static void test_warnings(void **state)
                &config);
     base_config_free(&config);
     assert_string_equal(said, "");
+    /* As its log library does, from the environment too; the command line is stronger. */
+    setenv("GLOG_v", "2", 1);
+    setenv("GLOG_logtostderr", "1", 1);
+    check_good(&master, "", &config);
+    assert_string_equal(said, "");
+    assert_string_equal(base_config_string(&config, SET_LOG_LEVEL), "debug");
+    base_config_free(&config);
+    check_good(&master, "-v=0 --minloglevel=2", &config);
+    assert_string_equal(base_config_string(&config, SET_LOG_LEVEL), "error");
+    base_config_free(&config);
+    unsetenv("GLOG_v");
+    unsetenv("GLOG_logtostderr");
     check_good(&client, "--protocol=rdma --device_names=mlx5_0", &config);
     assert_string_equal(base_config_string(&config, SET_TRANSPORT), "auto");
     base_config_free(&config);

@@ -99,6 +99,7 @@ def without_flags(c):
         if "no network" in process.output():
             raise Skip("a network of its own needs root")
         raise
+    process.wait_line("^client: mooncake_client --master_server_address 127.0.0.1:50051$")
     line = process.wait_line("^python: (.*)$").group(1)
     health = process.wait_line("^health: curl (.*)$").group(1)
     process.wait_line("^access: WARNING: everybody")
