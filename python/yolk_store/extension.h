@@ -106,10 +106,14 @@ PyObject *handle_make(PyTypeObject *type, struct session *session, struct yolk_b
 /* ---- store.c ---- */
 extern PyType_Spec store_spec;
 
+/* ---- engine.c ---- */
+extern PyType_Spec engine_spec;
+
 /* ---- module.c ---- */
 struct module_state {
     PyTypeObject *store_type;
     PyTypeObject *handle_type;
+    PyTypeObject *engine_type;
 };
 struct module_state *module_state(void);
 

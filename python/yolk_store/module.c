@@ -56,7 +56,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "mooncake._store",
-    .m_doc = "The store in C; use mooncake.store.",
+    .m_doc = "The store and the engine in C; use mooncake.store and mooncake.engine.",
     .m_size = -1,
     .m_methods = functions,
 };
@@ -92,7 +92,8 @@ PyMODINIT_FUNC PyInit__store(void)
         return NULL;
     state.store_type = add_type(module, &store_spec, "Store");
     state.handle_type = add_type(module, &handle_spec, "BufferHandle");
-    if (state.store_type == NULL || state.handle_type == NULL || close_at_exit(module) != 0)
+    state.engine_type = add_type(module, &engine_spec, "Engine");
+    if (state.store_type == NULL || state.handle_type == NULL || state.engine_type == NULL || close_at_exit(module) != 0)
         Py_CLEAR(module);
     return module;
 }
