@@ -49,7 +49,7 @@ def value_in(data):
 
 
 class Store:
-    def __init__(self, library, master, timeout_ms=2000, put_wait_ms=1000, transport=None, host=None):
+    def __init__(self, library, master, timeout_ms=2000, put_wait_ms=1000, transport=None, secret_file=None):
         self.lib = ctypes.CDLL(library)
         self.lib.yolk_last_error.restype = ctypes.c_char_p
         self.lib.yolk_status_name.restype = ctypes.c_char_p
@@ -58,7 +58,7 @@ class Store:
         options.master = master.encode()
         options.timeout_ms, options.put_wait_ms = timeout_ms, put_wait_ms
         options.transport = transport.encode() if transport else None
-        options.host = host.encode() if host else None
+        options.secret_file = secret_file.encode() if secret_file else None
         self.handle = ctypes.c_void_p()
         status = self.lib.yolk_store_open(ctypes.byref(options), ctypes.byref(self.handle))
         if status != 0:
