@@ -59,7 +59,7 @@ PLANTED = "wire.encode_exist_128"
 SIM_SEEDS = ("1..100", "101..200")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
-             "reuse-under-read")
+             "reuse-under-read", "keep-replaced")
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 TAIL_LINES = 60
 

@@ -22,6 +22,8 @@ const char *base_mutant_name(enum base_mutant mutant)
         return "lose-journal-record";
     case MUT_REUSE_UNDER_READ:
         return "reuse-under-read";
+    case MUT_KEEP_REPLACED:
+        return "keep-replaced";
     case MUT_COUNT:
         break;
     }

@@ -17,6 +17,7 @@ enum base_mutant {
     MUT_REUSE_UNDER_WRITER,  /* the master reuses space its writer may still write */
     MUT_LOSE_JOURNAL_RECORD, /* the disk tier takes a record as written that never was */
     MUT_REUSE_UNDER_READ,    /* the disk tier frees an extent that is being read */
+    MUT_KEEP_REPLACED,       /* the master says that an upsert is done, and keeps the old value */
     MUT_COUNT
 };
 

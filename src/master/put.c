@@ -3,6 +3,7 @@
  * (session, op, key). */
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/mutation.h"
 #include "master/state.h"
 
 #include <stdlib.h>
@@ -469,6 +470,8 @@ static enum yolk_status take_over(struct master_core *core, struct master_put *p
         master_put_expire(core, old->put); /* it was begun before, so this one is the later */
         old = NULL;
     }
+    if (old != NULL && mutated(MUT_KEEP_REPLACED))
+        return YOLK_ERR_EXISTS;
     if (master_object_insert(core, object) != YOLK_OK)
         return YOLK_ERR_NO_MEMORY;
     core->processing++;

@@ -272,6 +272,37 @@ static enum yolk_status list_segments(const struct master_core *core, struct bas
     return status;
 }
 
+enum { TENANTS_LISTED = 64 }; /* so many lines stay readable, and the message small */
+
+/* What those take whose bytes are counted; the others are told as a number. */
+static enum yolk_status list_tenants(const struct master_core *core, struct base_buf *text)
+{
+    struct master_tenant_info info;
+    enum yolk_status status = YOLK_OK;
+    uint32_t listed = 0, left = 0;
+    for (uint32_t i = 0; status == YOLK_OK && master_tenant_at(core, i, &info); i++) {
+        if (info.quota_bytes == UINT64_MAX)
+            continue;
+        if (listed == TENANTS_LISTED) {
+            left++;
+            continue;
+        }
+        listed++;
+        status = base_buf_printf(
+            text,
+            "tenant_quota_bytes{tenant=\"%s\"} %llu\ntenant_used_bytes{tenant=\"%s\"} %llu\n"
+            "tenant_objects{tenant=\"%s\"} %llu\ntenant_refused_puts{tenant=\"%s\"} %llu\n"
+            "tenant_evicted_bytes{tenant=\"%s\"} %llu\n",
+            info.name, (unsigned long long)info.quota_bytes, info.name,
+            (unsigned long long)info.used_bytes, info.name, (unsigned long long)info.objects,
+            info.name, (unsigned long long)info.rejects, info.name,
+            (unsigned long long)info.evicted_bytes);
+    }
+    if (status == YOLK_OK && left > 0)
+        status = base_buf_printf(text, "tenants_not_listed %u\n", left);
+    return status;
+}
+
 void master_stat(struct master_core *core, const struct wire_stat *msg)
 {
     struct master_stats stats, counted;
@@ -290,6 +321,8 @@ void master_stat(struct master_core *core, const struct wire_stat *msg)
     }
     if (reply.status == YOLK_OK)
         reply.status = list_segments(core, &core->list[0]);
+    if (reply.status == YOLK_OK)
+        reply.status = list_tenants(core, &core->list[0]);
     reply.text = wire_view_buf(&core->list[0]);
     master_reply(core, WIRE_STAT_REPLY, &reply);
 }

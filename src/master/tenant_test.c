@@ -230,6 +230,31 @@ static void what_is_charged(void **state)
     kit_ack(&kit);
 }
 
+/* The figures say whose bytes are counted, and of how many more there would be lines. */
+static void figures_of_tenants(void **state)
+{
+    (void)state;
+    uint64_t a = open_tenant(2, "a");
+    char name[16];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "more%d", i);
+        assert_int_equal(master_tenant_set(kit.core, name, 1), YOLK_OK);
+    }
+    assert_int_equal(kit_wished(&kit, 2, a, key_of("a", "1"), VALUE, &plain), YOLK_OK);
+    struct wire_stat msg = {.request = {.session = a}};
+    struct wire_stat_reply reply;
+    kit_call(&kit, 2, WIRE_STAT, &msg, &reply);
+    assert_int_equal(reply.status, YOLK_OK);
+    char *text = strndup((const char *)reply.text.data, reply.text.size);
+    assert_non_null(strstr(text, "\ntenant_quota_bytes{tenant=\"a\"} 32768\n"));
+    assert_non_null(strstr(text, "\ntenant_used_bytes{tenant=\"a\"} 4096\n"));
+    assert_non_null(strstr(text, "\ntenant_objects{tenant=\"a\"} 1\n"));
+    assert_non_null(strstr(text, "\ntenant_used_bytes{tenant=\"b\"} 0\n"));
+    assert_non_null(strstr(text, "\ntenants_not_listed 38\n"));
+    assert_null(strstr(text, "{tenant=\"default\"}"));
+    free(text);
+}
+
 static void a_tenant_with_keys_stays(void **state)
 {
     (void)state;
@@ -271,6 +296,7 @@ int main(void)
         KIT_TEST(c18_over_its_quota_a_tenant_loses_its_oldest),
         KIT_TEST(with_all_in_use_the_quota_refuses),
         KIT_TEST(what_is_charged),
+        KIT_TEST(figures_of_tenants),
         KIT_TEST(a_tenant_with_keys_stays),
         OTHER_START(the_default_tenant_may_have_a_quota),
     };

@@ -25,7 +25,7 @@ struct kit_frame {
     uint64_t connection, request_id;
     uint16_t kind;
     size_t size;
-    uint8_t body[8192];
+    uint8_t body[65536];
 };
 
 struct kit {
