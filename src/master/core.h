@@ -125,6 +125,8 @@ struct master_sink {
     X(disk_limbo_bytes, "master_disk_limbo_bytes", "bytes on disks given up but not yet reusable") \
     X(disk_lost_bytes, "master_disk_lost_bytes", "bytes of replicas on lost disks")                \
     X(disk_extents, "master_disk_extents", "extents in use on disks, limbo included")              \
+    X(disks_failing, "master_disk_failing", "mounted disks that failed the last copy to them")     \
+    X(disks_full, "master_disk_full", "mounted disks that had no room for the last copy to them")  \
     X(tasks, "master_tasks", "copies between memory and disk asked for and not answered")          \
     X(soft_pins, "master_soft_pin_key_count", "keys with a soft pin")                              \
     X(hard_bytes, "master_hard_pinned_bytes", "bytes in memory of keys with a hard pin")           \

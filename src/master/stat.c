@@ -38,6 +38,8 @@ static bool count_mount(const struct master_segment *segment, struct master_stat
     stats->segments_lost += lost;
     stats->disk_segments += disk && !lost;
     *(disk ? &stats->disk_capacity_bytes : &stats->capacity_bytes) += lost ? 0 : segment->size;
+    stats->disks_failing += segment->tier.mate != NULL && segment->tier.failures > 0;
+    stats->disks_full += segment->tier.mate != NULL && segment->tier.no_space;
     stats->tasks += segment->tier.offloads.count + segment->tier.promotes.count;
     return lost;
 }

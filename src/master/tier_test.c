@@ -117,6 +117,8 @@ static void a_failing_disk_is_tried_again_after_a_pause(void **state)
     answer(second.rec.id, YOLK_ERR_IO, 0, 0, 0);
     assert_int_equal(kit_stats(&kit).offloads_failed, 2);
     assert_int_equal(kit_stats(&kit).tasks, 0);
+    assert_int_equal(kit_stats(&kit).disks_failing, 1);
+    assert_int_equal(kit_stats(&kit).disks_full, 0);
     assert_true(no_task());
     assert_int_equal(put(16, VALUE), YOLK_ERR_NO_SPACE); /* nothing is dropped yet */
     assert_true(no_task());
@@ -125,6 +127,7 @@ static void a_failing_disk_is_tried_again_after_a_pause(void **state)
     assert_true(again.rec.id > second.rec.id);
     assert_true(strcmp(again.key, "k0") == 0 || strcmp(again.key, "k1") == 0);
     copied(again, 0);
+    assert_int_equal(kit_stats(&kit).disks_failing, 0);
     assert_int_equal(kit_stats(&kit).evictions, 0);
     assert_int_equal(put_within(16, 100), YOLK_OK);
     assert_int_equal(kit_stats(&kit).evictions, 0);
@@ -165,6 +168,7 @@ static void a_full_disk_makes_room_and_is_asked_again(void **state)
     acks_disk = false;
     answer(task.rec.id, YOLK_ERR_NO_SPACE, 0, 0, 0);
     assert_int_equal(kit_stats(&kit).offloads_no_space, 1);
+    assert_int_equal(kit_stats(&kit).disks_full, 1);
     assert_true(kit_stats(&kit).disk_evictions >= 2);
     assert_int_equal(freed_count, kit_stats(&kit).disk_evictions);
     assert_int_equal(freed[0], 0); /* k0 lay there, longest unused */
