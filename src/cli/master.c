@@ -238,7 +238,7 @@ int cli_master_run(const struct cli_command *command, struct base_config *config
                                         "--http_metadata_server_port",
                                         "mooncake_client --master_server_address"};
     static struct setup setup;
-    struct running running = {NULL};
+    struct running running = {.loop = NULL};
     struct random random = random_real();
     int code;
     setup.command = command;
