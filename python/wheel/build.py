@@ -147,7 +147,7 @@ def shared_files(build):
     files = {}
     for name in ("mooncake.py", "_yolk_mooncake.py", "yolk_mooncake.pth", "yolk/__init__.py", "yolk/programs.py"):
         files[name] = (text_of("python/wheel", name).replace("@VERSION@", version()).encode(), 0o644)
-    for name in python_files("python/mooncake", ".py", ".pyi", "py.typed"):
+    for name in python_files("python/mooncake", ".py"):
         files["yolk/mooncake/" + name] = (text_of("python/mooncake", name).encode(), 0o644)
     # mooncake.py hides them from type checkers, which look here first.
     files["mooncake-stubs/__init__.pyi"] = (b"", 0o644)
@@ -158,8 +158,6 @@ def shared_files(build):
             files["yolk/include/%s/%s" % (room, name)] = (text_of("include", room, name).encode(), 0o644)
     files["yolk/bin/yolk"] = (binary(build, "yolk"), 0o755)
     files["yolk/lib/libyolk.so.0"] = (binary(build, "libyolk.so.0"), 0o755)
-    # A wheel has no links; the linker takes this one for -lyolk.
-    files["yolk/lib/libyolk.so"] = (b"INPUT(libyolk.so.0)\n", 0o644)
     for name in ("libmooncake_store.so", "libtransfer_engine.so"):
         files["yolk/lib/" + name] = (binary(build, name), 0o755)
     return files

@@ -167,8 +167,8 @@ def records_are_right(_):
             check_equal(dates, {time.gmtime(DATE)[:6][:5] + (time.gmtime(DATE)[5] // 2 * 2,)}, "dates in " + tag)
 
 
-@test("binaries_need_nothing_else")
-def binaries_need_nothing_else(context):
+@test("c130_binaries_need_nothing_else")
+def c130_binaries_need_nothing_else(context):
     seen = 0
     for tag in (ABI3, PY310):
         folder = context.path(tag)
@@ -327,9 +327,9 @@ def c_program_with_the_wheel_s_library(context):
                "sys.argv[2].encode()), s.mooncake_store_is_exist(h, b'greeting'))",
                os.path.join(lib, "libmooncake_store.so"), address)
     check_equal(text, "0 0\n")  # what lay in the example's own memory went with it
-    # -lyolk too, though a wheel has no links.
+    # A wheel has no links, so -lyolk is -l:libyolk.so.0.
     source = context.write("own.c", '#include <yolk/store.h>\nint main(void) { return yolk_strerror(0) == 0; }\n')
-    run("cc", source, "-I" + include, "-L" + lib, "-Wl,-rpath," + lib, "-lyolk", "-o", context.path("own"))
+    run("cc", source, "-I" + include, "-L" + lib, "-Wl,-rpath," + lib, "-l:libyolk.so.0", "-o", context.path("own"))
     run(context.path("own"))
 
 
@@ -455,8 +455,8 @@ tar -C "$1/root" -cf "$2.new" . && mv "$2.new" "$2"
     return archive
 
 
-@test("debian_12_without_a_compiler")
-def debian_12_without_a_compiler(context):
+@test("c130_debian_12_without_a_compiler")
+def c130_debian_12_without_a_compiler(context):
     archive, folder = debian(), wheels()
     script = r"""
 set -eu

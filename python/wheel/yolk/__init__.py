@@ -13,7 +13,7 @@ def include_dir():
 
 
 def library_dir():
-    """The folder with libyolk.so, libmooncake_store.so and libtransfer_engine.so."""
+    """The folder with libyolk.so.0, libmooncake_store.so and libtransfer_engine.so."""
     return os.path.join(_HERE, "lib")
 
 
