@@ -226,6 +226,71 @@ static void master_restart(void **state)
     master_stop(&master);
 }
 
+enum { UPSERTED = 20, UPSERT_SIZE = 3000 };
+
+/* All of them in one call, each with the number of the round all over. */
+static void upsert_round(struct yolk_store *store, uint8_t round)
+{
+    static uint8_t value[UPSERT_SIZE];
+    struct yolk_slice slice = {value, sizeof(value)};
+    struct yolk_kv kvs[UPSERTED];
+    uint32_t keys[UPSERTED];
+    memset(value, round, sizeof(value));
+    for (uint32_t i = 0; i < UPSERTED; i++) {
+        keys[i] = i;
+        kvs[i] = (struct yolk_kv){&keys[i], sizeof(keys[i]), &slice, 1, -1, 0};
+    }
+    if (yolk_store_upsert(store, kvs, UPSERTED, NULL) != YOLK_OK)
+        fail_msg("upsert: %s", yolk_last_error());
+}
+
+/* How many are there, each with nothing but this round's value. */
+static uint32_t count_round(struct yolk_store *store, uint8_t round)
+{
+    uint8_t value[UPSERT_SIZE], expected[UPSERT_SIZE];
+    uint32_t found = 0;
+    memset(expected, round, sizeof(expected));
+    for (uint32_t key = 0; key < UPSERTED; key++) {
+        struct yolk_slice slice = {value, sizeof(value)};
+        struct yolk_kv kv = {&key, sizeof(key), &slice, 1, -1, 0};
+        enum yolk_status status = yolk_store_get(store, &kv, 1);
+        if (status == YOLK_ERR_NOT_FOUND)
+            continue;
+        assert_int_equal(status, YOLK_OK);
+        assert_memory_equal(value, expected, sizeof(value));
+        found++;
+    }
+    return found;
+}
+
+/* What an acknowledged upsert replaced is never offered to the next master. */
+static void upserts_before_a_restart(void **state)
+{
+    (void)state;
+    struct master master;
+    master_start(&master, "127.0.0.1:0");
+    struct yolk_store *a = open_store(&master, 32 * MIB, NULL, 1);
+    struct yolk_store *b = open_store(&master, 32 * MIB, NULL, 1);
+    struct yolk_store *client = open_store(&master, 0, NULL, 1);
+    for (uint8_t round = 1; round <= 6; round++) {
+        char address[64];
+        upsert_round(client, round);
+        assert_int_equal(count_round(client, round), UPSERTED);
+        snprintf(address, sizeof(address), "%s", master.address);
+        master_stop(&master);
+        master_start(&master, address);
+        uint64_t until = clock_real_now_ns() + 10 * NS_PER_S;
+        uint32_t found = 0;
+        while (found != UPSERTED && clock_real_now_ns() < until)
+            found = count_round(client, round);
+        assert_int_equal(found, UPSERTED);
+    }
+    close_store(client);
+    close_store(a);
+    close_store(b);
+    master_stop(&master);
+}
+
 /* While no master answers, calls end at their deadline with an error, and close still works. */
 static void master_gone(void **state)
 {
@@ -329,6 +394,7 @@ int main(void)
         cmocka_unit_test(two_nodes_two_replicas),
         cmocka_unit_test(master_gone),
         cmocka_unit_test(master_restart),
+        cmocka_unit_test(upserts_before_a_restart),
         cmocka_unit_test(restart_under_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
