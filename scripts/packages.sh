@@ -2,7 +2,7 @@
 # Sourced by the other scripts. install_packages PACKAGE...: gets those that are missing, as root on Debian.
 BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libevent-dev libmsgpack-dev libjansson-dev
 libyaml-dev libxxhash-dev libsodium-dev liburing-dev libcmocka-dev"
-TEST_PACKAGES="python3 python3-dev python3-venv debootstrap valgrind clang libclang-rt-14-dev clang-format-14 e2fsprogs xfsprogs fio iproute2 nftables"
+TEST_PACKAGES="etcd-server redis-server python3 python3-dev python3-venv debootstrap valgrind clang libclang-rt-14-dev clang-format-14 e2fsprogs xfsprogs fio iproute2 nftables"
 
 install_packages() {
     local missing="" package

@@ -11,7 +11,7 @@
  *
  * Names. With metadata "P2PHANDSHAKE" a peer's name is "host:port" (IPv6: "[host]:port") of its
  * handshake port, and opening it asks that address. With http://, etcd:// or redis:// the name is
- * `name`, and its address is looked up there under the key of docs/metadata.md.
+ * `name`, and its address is looked up there under the key of docs/transfer.md.
  *
  * All calls may be made by many threads at once. */
 #ifndef YOLK_PEER_H

@@ -8,7 +8,8 @@
 
 enum yolk_status metadata_open(const char *url, struct metadata **out)
 {
-    static const struct metadata_ops *const kinds[] = {&metadata_http_ops};
+    static const struct metadata_ops *const kinds[] = {&metadata_http_ops, &metadata_etcd_ops,
+                                                       &metadata_redis_ops};
     const char *end = strstr(url, "://");
     for (size_t i = 0; end != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strlen(kinds[i]->scheme) == (size_t)(end - url) &&
@@ -16,6 +17,6 @@ enum yolk_status metadata_open(const char *url, struct metadata **out)
             return kinds[i]->open(end + 3, out);
     return base_fail(YOLK_ERR_CONFIG, 0,
                      "metadata service \"%s\": must be P2PHANDSHAKE or an address that begins with "
-                     "http://",
+                     "http://, etcd:// or redis://",
                      url);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where names of peers are kept: a service with put, get and remove of small texts. Which one an
- * address means stands in docs/metadata.md. All calls block until the deadline (clock_real) at
+ * address means stands in docs/transfer.md. All calls block until the deadline (clock_real) at
  * most. */
 #ifndef PEER_METADATA_H
 #define PEER_METADATA_H

@@ -5,5 +5,7 @@
 #include "peer/metadata.h"
 
 extern const struct metadata_ops metadata_http_ops;
+extern const struct metadata_ops metadata_etcd_ops;
+extern const struct metadata_ops metadata_redis_ops;
 
 #endif

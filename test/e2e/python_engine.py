@@ -7,14 +7,16 @@ import ast
 import concurrent.futures
 import inspect
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import Failure, check, check_equal, check_in, eventually, main, test
+from harness import Failure, Skip, check, check_equal, check_in, eventually, free_port, main, test
 from python_kit import MIB, Counter, Memory, folder, module, pattern
 
 # A peer in a process of its own: prints its address and that of its memory, then answers lines.
@@ -319,6 +321,85 @@ def waits(context):
     eventually(lambda: engine.transfer_sync_read(peer.name, memory.address, peer.address, 16 * MIB) == 0,
                text="works again")
     check_equal(memory.bytes(0, 16), b"x" * 16)
+
+
+def through(url, what):
+    """Two engines find each other by names that a metadata service keeps."""
+    m = engine_module()
+    engines = []
+    for _ in range(2):
+        engine = m.TransferEngine()
+        code = engine.initialize("127.0.0.1:" + str(free_port()), url, "tcp", "")
+        check_equal(code, 0, f"{what}: {m.last_error()}")
+        engines.append(engine)
+    first, second = engines
+    mine, theirs = Memory(MIB), Memory(MIB)
+    theirs.fill(pattern(21, MIB))
+    check_equal(first.register_memory(mine.address, MIB), 0)
+    check_equal(second.register_memory(theirs.address, MIB), 0)
+    name = f"127.0.0.1:{second.get_rpc_port()}"
+    check_equal(first.transfer_sync_read(name, mine.address, theirs.address, MIB), 0, what + ": " + m.last_error())
+    check_equal(mine.bytes(), theirs.bytes(), what)
+    check(first.transfer_sync_read("127.0.0.1:1", mine.address, 0, 1) == -200, what + ": a name of nobody")
+    del second, engine, engines
+    third = m.TransferEngine()
+    check_equal(third.initialize("127.0.0.1:" + str(free_port()), url, "tcp", ""), 0)
+    check_equal(third.register_memory(mine.address, MIB), 0)
+    check_equal(third.transfer_sync_read(name, mine.address, theirs.address, 1), -200, what + ": the name went with it")
+
+
+def server(context, program, *args):
+    path = shutil.which(program)
+    if path is None:
+        raise Skip(f"{program} is not installed")
+    return context.start(path, *args)
+
+
+@test("names in the HTTP service of a master")
+def names_http(context):
+    port = free_port()
+    context.master("--metadata-listen", f"127.0.0.1:{port}")
+    through(f"http://127.0.0.1:{port}/metadata", "http")
+    m = engine_module()
+    closed = m.TransferEngine()
+    start = time.monotonic()
+    check(closed.initialize("127.0.0.1:0", f"http://127.0.0.1:{free_port()}/metadata", "tcp", "") != 0)
+    check(time.monotonic() - start < 5)
+    check_in("metadata service http://127.0.0.1", m.last_error())
+
+
+@test("names in etcd")
+def names_etcd(context):
+    port, peers = free_port(), free_port()
+    server(context, "etcd", "--data-dir", context.path("etcd"), "--listen-client-urls", f"http://127.0.0.1:{port}",
+           "--advertise-client-urls", f"http://127.0.0.1:{port}", "--listen-peer-urls", f"http://127.0.0.1:{peers}",
+           "--initial-advertise-peer-urls", f"http://127.0.0.1:{peers}", "--initial-cluster",
+           f"default=http://127.0.0.1:{peers}")
+    eventually(lambda: listens(port), text="etcd listens")
+    eventually(lambda: engine_module().TransferEngine().initialize("127.0.0.1:" + str(free_port()),
+                                                                   f"etcd://127.0.0.1:{port}", "tcp", "") == 0,
+               text="etcd answers")
+    through(f"etcd://127.0.0.1:{port}", "etcd")
+    through(f"127.0.0.1:{port}", "etcd without its scheme")
+    through(f"etcd://127.0.0.1:{free_port()},127.0.0.1:{port}", "etcd with a member that is down")
+
+
+@test("names in redis, with a password and a database")
+def names_redis(context):
+    port = free_port()
+    server(context, "redis-server", "--port", port, "--bind", "127.0.0.1", "--requirepass", "geheim", "--dir", context.dir,
+           "--save", "")
+    eventually(lambda: listens(port), text="redis listens")
+    through(f"redis://:geheim@127.0.0.1:{port}/3", "redis")
+    m = engine_module()
+    wrong = m.TransferEngine()
+    check(wrong.initialize("127.0.0.1:0", f"redis://:falsch@127.0.0.1:{port}", "tcp", "") != 0)
+    check_in("AUTH", m.last_error())
+
+
+def listens(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
 
 
 @test("a child process is told, and ends without harm")
