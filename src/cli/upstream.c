@@ -518,8 +518,8 @@ int upstream_markdown(struct base_buf *text)
             text,
             "\n## Metadata server\n\n"
             "`--metadata-listen`, `mooncake_master --enable_http_metadata_server`, port 8080. "
-            "For transfer engines of others;\n"
-            "Yolk's own need none. At most 65536 keys and 64 MiB, 1 MiB a value, in memory "
+            "For transfer engines, Yolk's too\n"
+            "([transfer.md](transfer.md)). At most 65536 keys and 64 MiB, 1 MiB a value, in memory "
             "only.\n\n");
     return status == YOLK_OK ? pages_table(text, admin_metadata_pages, admin_metadata_page_count)
                              : status;
