@@ -45,15 +45,7 @@ enum master_extent_fact {
 };
 /* CLEAN and DIRTY: the policy has named them to go next; they are on a disk too, or not. */
 /* SOFT and HARD: the object is pinned. */
-enum master_extent_list {
-    IN_NO_LIST,
-    IN_ORDER,
-    IN_PROBED,
-    IN_CLEAN,
-    IN_DIRTY,
-    IN_SOFT,
-    IN_HARD
-};
+enum master_extent_list { IN_NO_LIST, IN_ORDER, IN_PROBED, IN_CLEAN, IN_DIRTY, IN_SOFT, IN_HARD };
 
 struct master_object {
     struct master_index_entry entry; /* first: the index knows only this */
@@ -121,7 +113,7 @@ struct master_put {
     struct master_op *op;
     struct master_object *object;                       /* while OPEN */
     struct master_extent *extents[MASTER_MAX_REPLICAS]; /* while the writer may write */
-    struct master_replaced *replaced; /* NULL: no upsert */
+    struct master_replaced *replaced;                   /* NULL: no upsert */
     uint64_t deadline;
     uint64_t size;
     uint64_t hash;
@@ -230,7 +222,7 @@ struct master_segment {
     uint64_t probed_bytes;
     struct base_list soft, hard; /* replicas of pinned objects */
     uint64_t hard_bytes;         /* in memory, of objects with a hard pin */
-    uint64_t guarded; /* extents with refs */
+    uint64_t guarded;            /* extents with refs */
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
     uint64_t live_count;
@@ -268,7 +260,7 @@ struct master_job { /* remove_all */
     struct base_list link;
     uint64_t connection, request_id, session, op;
     uint64_t cursor, count;
-    uint32_t last_era; /* what is put from then on stays */
+    uint32_t last_era;   /* what is put from then on stays */
     uint8_t prefix_size; /* of its tenant's keys */
     uint8_t prefix[MAX_TENANT_SIZE + 2];
     bool everything; /* of all tenants */
