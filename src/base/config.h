@@ -232,5 +232,7 @@ enum base_config_origin base_config_origin(const struct base_config *config,
 YOLK_MUST_USE int base_config_help(unsigned commands, struct base_buf *text);
 /* The whole table as a Markdown document. */
 YOLK_MUST_USE int base_config_markdown(struct base_buf *text);
+/* Says of each setting of its commands, at level info, what it is and where that came from. */
+void base_config_log(const struct base_config *config);
 
 #endif

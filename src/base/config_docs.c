@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --help and the Markdown page, both from the table of settings. */
+/* --help, the Markdown page and what a program says at its start, from the table of settings. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/config.h"
 #include "base/error.h"
+#define LOG_ROOM "config"
+#include "base/log.h"
 
 static const struct {
     enum base_command command;
@@ -130,4 +132,16 @@ int base_config_markdown(struct base_buf *text)
     for (int i = 0; i < SET_COUNT && status == YOLK_OK; i++)
         status = markdown_row(base_setting_info((enum base_setting)i), text);
     return status;
+}
+
+void base_config_log(const struct base_config *config)
+{
+    static const char *const ORIGINS[] = {"default", "file", "environment", "argument"};
+    for (int i = 0; i < SET_COUNT; i++) {
+        const struct base_setting_info *info = base_setting_info((enum base_setting)i);
+        if ((info->commands & config->commands) == 0 || info->id == SET_HELP)
+            continue;
+        log_info("setting %s = %s (%s)", info->flag, base_config_string(config, info->id),
+                 ORIGINS[base_config_origin(config, info->id)]);
+    }
 }

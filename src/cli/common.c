@@ -113,6 +113,8 @@ void cli_apply_log(const struct base_config *config)
     if (base_log_parse_level(base_config_string(config, SET_LOG_LEVEL), &level))
         base_log_set_level(level);
     base_log_set_json(base_config_bool(config, SET_LOG_JSON));
+    if (config->commands & (COMMAND_MASTER | COMMAND_NODE))
+        base_config_log(config);
 }
 
 static const char *text_or_null(const struct base_config *config, enum base_setting setting)

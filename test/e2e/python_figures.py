@@ -125,6 +125,58 @@ def disks(context):
     check_equal(store.close(), 0)
 
 
+# Of these a value is a place, a file or a person's choice that a wrong one would keep from starting, or it changes the log itself.
+NOT_TRIED = {"config", "help", "log-level", "log-json", "secret-file", "listen", "metrics-listen", "metadata-listen", "tenants",
+             "host", "master", "http-listen", "clients-listen", "ssd-path", "tenant", "transport", "ssd", "segment-size"}
+
+
+def three_values(kind, default, choices):
+    """Three values of a setting that differ from its default and, but for few choices, from each other."""
+    if kind == "bool":
+        return ["false", "true", "false"] if default == "true" else ["true", "false", "true"]
+    if choices:
+        return [choices[(choices.index(default) + i) % len(choices)] for i in (1, 2, 3)]
+    if kind == "time":
+        number, unit = re.fullmatch(r"([0-9]+)(ms|s|m|h)", default).groups()
+        step = -1 if unit == "h" else 1  # the largest is a day
+        return ["%dms" % (int(number) * {"ms": 1, "s": 1000, "m": 60000, "h": 3600000}[unit] + step * i) for i in (1, 2, 3)]
+    if kind == "ratio":
+        return ["%.2f" % (float(default) - 0.01 * i) for i in (1, 2, 3)]
+    if kind == "number":
+        return [str(int(default) - i if int(default) > 10 else int(default) + i) for i in (1, 2, 3)]
+    return ["name%d" % i for i in (1, 2, 3)]
+
+
+@test("c157 for every setting: argument over environment over file over default, and the value in force is said at the start")
+def precedence(context):
+    rows = []
+    for line in context.run("config")[1].decode().splitlines():
+        cells = [cell.strip().replace("`", "") for cell in line.strip("|").split("|")]
+        if line.startswith("| `--") and cells[3]:
+            choices = cells[6].partition("One of: ")[2].split()
+            rows.append((cells[0][2:], cells[1], cells[2], cells[3].split()[0], cells[5], choices))
+    _, address = context.master()
+    for command, extra in (("master", ["--port", "0", "--admin-port", "0"]), ("node", ["--master", address, "--dram", "1MiB"])):
+        mine = [row for row in rows if row[0] not in NOT_TRIED and command in re.split(r"[, ]+", row[4])]
+        check(len(mine) >= (15 if command == "master" else 4), "%s" % mine)
+        values = {flag: three_values(kind, default, choices) for flag, kind, default, _, _, choices in mine}
+        file = context.write(command + ".yaml", "".join("%s: %s\n" % (flag, each[0]) for flag, each in values.items()))
+        environment = {variable: values[flag][1] for flag, _, _, variable, _, _ in mine}
+        arguments = ["--%s=%s" % (flag, each[2]) for flag, each in values.items()]
+        for origin, config, env, args in (("default", [], {}, []), ("file", ["--config", file], {}, []),
+                                          ("environment", ["--config", file], environment, []),
+                                          ("argument", ["--config", file], environment, arguments)):
+            process = context.yolk(command, "--log-level", "info", *extra, *config, *args, env=env)
+            process.wait_line("^yolk %s ready" % command)
+            said = dict(re.findall(r"setting (\S+) = (.*)$", process.output(), re.M))
+            place = ("default", "file", "environment", "argument").index(origin)
+            for flag, _, default, _, _, _ in mine:
+                value = default if place == 0 else values[flag][place - 1]
+                check_equal(said.get(flag), "%s (%s)" % (value, origin), "%s --%s" % (command, flag))
+            process.terminate()
+            check_equal(process.wait(), 0, process.output())
+
+
 @test("c158 unknown and old names in the environment, and values of every form, at the Python module")
 def environment(context):
     _, address = context.master()
