@@ -65,9 +65,15 @@ static void *read_batch(void *argument)
     enum yolk_status ignored = yolk_store_get(r->store, kvs, C23_BATCH); /* each key has its own */
     (void)ignored;
     r->took_ms = test_now_ms() - begin;
-    for (int i = 0; i < C23_BATCH; i++)
-        r->wrong += kvs[i].result != C23_SIZE ||
-                    !value_is(slices[i].ptr, C23_SIZE, (uint64_t)((r->number * 3 + i) % C23_KEYS));
+    for (int i = 0; i < C23_BATCH; i++) {
+        int number = (r->number * 3 + i) % C23_KEYS;
+        bool is_right =
+            kvs[i].result == C23_SIZE && value_is(slices[i].ptr, C23_SIZE, (uint64_t)number);
+        if (!is_right)
+            print_error("%s: %lld after %llu ms\n", keys[i], (long long)kvs[i].result,
+                        (unsigned long long)r->took_ms);
+        r->wrong += !is_right;
+    }
     free(data);
     return NULL;
 }
