@@ -35,6 +35,10 @@ def put(value, begin, end):
     return {"kind": "put", "value": value, "begin": begin, "end": end}
 
 
+def upsert(value, begin, end):
+    return {"kind": "upsert", "value": value, "begin": begin, "end": end}
+
+
 def get(value, begin, end):
     return {"kind": "get", "value": value, "begin": begin, "end": end}
 
@@ -66,6 +70,9 @@ GOOD = {
     "both were there, one after the other": [put("a", 0, 9), put("b", 1, 8), get("a", 3, 4), get("b", 10, 11)],
     "it exists": [put("a", 0, 1), exist(2, 3)],
     "it exists while it is put": [put("a", 0, 9), exist(2, 3)],
+    "put in its place": [put("a", 0, 1), upsert("b", 2, 3), get("b", 4, 5)],
+    "a reader beside an upsert": [put("a", 0, 1), upsert("b", 2, 8), get("a", 3, 9), get("b", 4, 9)],
+    "an unanswered upsert": [put("a", 0, 1), upsert("b", 2, None), get("a", 3, 4), get("b", 5, 6)],
     "undone by the master's death": [put("a", 0, 1), remove(2, 3, True), undo(4, 9), get("a", 6, 7)],
 }
 BAD = {
@@ -73,6 +80,9 @@ BAD = {
     "read before it was put": [get("a", 0, 1), put("a", 2, 3)],
     "removed and back": [put("a", 0, 1), remove(2, 3), get("a", 4, 5)],
     "replaced and back": [put("a", 0, 1), get("a", 2, 3), put("b", 4, 5), get("b", 6, 7), get("a", 8, 9)],
+    "an upsert that is not seen": [put("a", 0, 1), upsert("b", 2, 3), get("a", 4, 5)],
+    "an upsert seen, and then not": [put("a", 0, 1), upsert("b", 2, 9), get("b", 3, 4), get("a", 5, 6)],
+    "an upsert undone by a death": [put("a", 0, 1), upsert("b", 2, 3), undo(4, 9), get("a", 6, 7)],
     "two values in turn": [put("a", 0, 1), put("b", 0, 1), get("a", 2, 3), get("b", 4, 5), get("a", 6, 7)],
     "removed, read by another at once": [put("a", 0, 1), remove(2, 3), remove(2, 9), get("a", 4, 5)],
     "nothing that could exist": [exist(0, 1), put("a", 2, 3)],
@@ -112,7 +122,7 @@ def checker_finds(_):
 def effects(op, state):
     value, removed = state
     kind = op["kind"]
-    if kind == "put":
+    if kind in history_check.WRITES:
         return [(op["value"], removed)]
     if kind == "remove":
         return [(None, removed | {value} if op["undoable"] and value is not None else removed)]
@@ -156,9 +166,10 @@ def checker_agrees(_):
         for _ in range(dice.randrange(1, 7)):
             begin = dice.randrange(20)
             end = begin + dice.randrange(1, 8)
-            kind = dice.choice(("put", "put", "get", "get", "get", "exist", "remove", "remove", "undo"))
-            if kind == "put" and values:
-                history.append(put(values.pop(), begin, dice.choice((end, end, None))))
+            kind = dice.choice(("put", "put", "upsert", "get", "get", "get", "exist", "remove", "remove", "undo"))
+            if kind in history_check.WRITES and values:
+                write = put if kind == "put" else upsert
+                history.append(write(values.pop(), begin, dice.choice((end, end, None))))
             elif kind == "get":
                 history.append(get(dice.choice("abc"), begin, end))
             elif kind == "exist":
@@ -170,7 +181,8 @@ def checker_agrees(_):
         expected = all_orders_explain(history)
         # The checker lets pass that an unanswered put is what exists, and does not ask which remove was undone.
         kinds = {e["kind"] for e in history}
-        passes = "undo" in kinds or "exist" in kinds and any(e["kind"] == "put" and e["end"] is None for e in history)
+        passes = "undo" in kinds or "exist" in kinds and any(
+            e["kind"] in history_check.WRITES and e["end"] is None for e in history)
         if expected or not passes:
             check_equal(not is_wrong(history), expected, f"{history}")
         answers[expected] += expected or not passes
@@ -247,7 +259,7 @@ def history_of(records, deaths=()):
     for op in records:
         kind, ok = op["kind"], op.get("ok")
         event = {"kind": kind, "key": op["key"], "begin": op["begin"], "end": op.get("end"), "by": op["client"]}
-        if kind == "put":
+        if kind in history_check.WRITES:
             if ok is False and op["answer"] in REFUSED:
                 continue
             event["value"] = op["value"]
@@ -351,10 +363,10 @@ def told_lies(history):
 
     middle = gets[len(gets) // 2]
     changed("a value that nobody put", middle, value=history[middle]["key"] + "/nobody/0")
-    other = next(e for e in history if e["kind"] == "put" and e["key"] != history[middle]["key"])
+    other = next(e for e in history if e["kind"] in history_check.WRITES and e["key"] != history[middle]["key"])
     changed("another key's value", middle, value=other["value"])
     first = history[gets[0]]
-    value_put = next(e for e in history if e["kind"] == "put" and e["value"] == first["value"])
+    value_put = next(e for e in history if e["kind"] in history_check.WRITES and e["value"] == first["value"])
     changed("a value before it was put", gets[0], begin=value_put["begin"] - 9, end=value_put["begin"] - 5)
     # A value that was followed by another one is read again at the very end.
     by_key = {}

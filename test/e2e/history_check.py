@@ -5,6 +5,7 @@ An operation is a dict with `kind`, `begin` and `end` (nanoseconds of one clock;
 effect late or never) and, by kind:
     put     value, ok: an answered put may have found the key taken, or its value may have been evicted since: whether
             it took effect is never certain, only that it did at most once, between begin and end
+    upsert  value; answered, it took effect between begin and end, whatever was there before
     get     value it returned (misses say nothing and are not told)
     exist   it said yes (a no says nothing)
     remove  ok (all copies are gone at one moment between begin and end); without an answer it may be
@@ -14,6 +15,7 @@ A value may vanish at any moment, but it comes back only by `undo`. Values are u
 replaced, another key's, or never put, is seen. The search is Wing and Gong's with the memory of Lowe."""
 
 LATE_NS = 15 * 10**9  # so long after its begin an unanswered operation may take effect
+WRITES = ("put", "upsert")
 
 
 class Wrong(Exception):
@@ -25,7 +27,7 @@ def normal(history):
     ops = []
     for op in history:
         op = dict(op)
-        op["must"] = op["end"] is not None and op["kind"] in ("get", "exist", "remove")
+        op["must"] = op["end"] is not None and op["kind"] != "put" and op["kind"] != "undo"
         if op["kind"] in ("get", "exist") and op["end"] is None:
             continue  # nothing was seen
         op["answered"] = op["end"] is not None
@@ -40,13 +42,13 @@ def _pruned(ops):
     was not is like all others of the kind; an unanswered remove need not have been; nor an undo of nothing."""
     read = {op["value"] for op in ops if op["kind"] == "get"}
     undoable = any(op.get("undoable") for op in ops)
-    loose = [op for op in ops if op["kind"] == "put" and op["value"] not in read and not op["answered"]]
+    loose = [op for op in ops if op["kind"] in WRITES and op["value"] not in read and not op["answered"]]
     kept = []
     for op in ops:
         kind = op["kind"]
-        if kind == "put" and op["value"] in read:
+        if kind in WRITES and op["value"] in read:
             op["must"] = True
-        elif kind == "put":
+        elif kind in WRITES:
             op["value"] = "unread"
         if kind == "remove" and not op["answered"] or kind == "undo" and not undoable:
             continue
@@ -62,7 +64,7 @@ def _pruned(ops):
 def _effects(op, value):
     """The values after op took effect; none: it cannot here."""
     kind = op["kind"]
-    if kind == "put":
+    if kind in WRITES:
         return [op["value"]]
     if kind == "get":
         return [value] if value == op["value"] else []
@@ -77,7 +79,7 @@ def _tell_what_may_be_back(ops, undos):
     removes = [op["end"] for op in ops if op.get("undoable")]
     begun = {}
     for op in ops:
-        if op["kind"] == "put":
+        if op["kind"] in WRITES:
             begun.setdefault(op["value"], op["begin"])
     for undo in undos:
         read = {op["value"] for op in ops if op["kind"] == "get" and op["end"] >= undo["begin"]}
@@ -86,7 +88,7 @@ def _tell_what_may_be_back(ops, undos):
 
 
 def check_known(ops):
-    put = {op["value"]: op for op in ops if op["kind"] == "put"}
+    put = {op["value"]: op for op in ops if op["kind"] in WRITES}
     for op in ops:
         if op["kind"] != "get":
             continue

@@ -76,6 +76,10 @@ class Store:
         ctypes.memmove(self.buffer, data, len(data))
         return self._call("yolk_store_put", key, len(data))
 
+    def upsert(self, key, data):
+        ctypes.memmove(self.buffer, data, len(data))
+        return self._call("yolk_store_upsert", key, len(data), None)
+
     def get(self, key):
         result = self._call("yolk_store_get", key, len(self.buffer))
         return self.buffer.raw[:result] if isinstance(result, int) else result
@@ -102,15 +106,15 @@ def write(fd, record):
 def operation(store, dice, client, number, keys):
     """(what is known before, the call): the call answers with what is known after."""
     key = "key-%d" % dice.randrange(keys)
-    kind = dice.choices(("put", "get", "exist", "remove"), (35, 45, 8, 12))[0]
+    kind = dice.choices(("put", "upsert", "get", "exist", "remove"), (25, 12, 45, 8, 10))[0]
     before = {"kind": kind, "key": key}
-    if kind == "put":
+    if kind in ("put", "upsert"):
         before["value"] = "%s/%s/%d" % (key, client, number)
 
     def call():
-        if kind == "put":
+        if kind in ("put", "upsert"):
             value = before["value"]
-            result = store.put(key, content(value, size_of(value)))
+            result = getattr(store, kind)(key, content(value, size_of(value)))
             return {"ok": isinstance(result, int), "answer": result}
         if kind == "get":
             data = store.get(key)

@@ -17,7 +17,7 @@ import history_check
 from harness import Failure, Skip, check, check_equal, check_in, eventually, main, test, yolk_path
 
 TIMEOUT_S = 1.5
-LATE_S = 6.0  # a call lasts no longer than its deadline and so much: its memory has to be quiet (drain_limit_ms)
+LATE_S = 8.0  # so much more than its deadline a call may last: its memory has to be quiet (5 s), the machine is busy
 RECOVERED_S = 20.0
 FAULT_S = 2.5
 CLIENTS = 3
