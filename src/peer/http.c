@@ -103,8 +103,8 @@ static enum yolk_status body_of(const char *head, const struct base_buf *in, siz
     return base_buf_append(out, data, wanted);
 }
 
-static enum yolk_status parse(const struct base_buf *in, bool ended, int *code,
-                              struct base_buf *out)
+enum yolk_status http_parse_answer(const struct base_buf *in, bool ended, int *code,
+                                   struct base_buf *out)
 {
     size_t begin = head_size(in);
     if (begin == 0)
@@ -162,7 +162,7 @@ static enum yolk_status receive(int fd, uint64_t deadline_ns, int *code, struct 
         if (status != YOLK_OK && !ended)
             break;
         in.size += got;
-        status = parse(&in, ended, code, out);
+        status = http_parse_answer(&in, ended, code, out);
     }
     if (status == YOLK_ERR_AGAIN)
         status = broken("no end");

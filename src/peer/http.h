@@ -3,6 +3,8 @@
 #ifndef PEER_HTTP_H
 #define PEER_HTTP_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 #include "platform/net.h"
 
@@ -19,6 +21,10 @@ struct http_request {
 YOLK_MUST_USE enum yolk_status http_call(const struct net_address *address,
                                          const struct http_request *request, uint64_t deadline_ns,
                                          int *code, struct base_buf *out);
+/* The answer that has come so far; ended: and no more will. AGAIN: it is not whole. PROTOCOL,
+ * TOO_LARGE (for out's maximum). */
+YOLK_MUST_USE enum yolk_status http_parse_answer(const struct base_buf *in, bool ended, int *code,
+                                                 struct base_buf *out);
 /* What is not a letter, digit or one of -._~ as %XX. */
 YOLK_MUST_USE enum yolk_status http_escape(const char *text, struct base_buf *out);
 
