@@ -157,7 +157,7 @@ void bench_add(struct bench_report *bench, const struct bench_row *row)
     (void)fflush(stdout);
 }
 
-static json_t *row_json(const struct bench_row *row)
+struct json_t *bench_row_json(const struct bench_row *row)
 {
     bool has = row->ceiling_name != NULL;
     char bound[32];
@@ -184,7 +184,7 @@ static int write_json(const struct bench_report *bench, const char *path)
     (void)strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &parts);
     json_t *list = json_array();
     for (size_t i = 0; i < bench->count; i++)
-        json_array_append_new(list, row_json(&bench->rows[i]));
+        json_array_append_new(list, bench_row_json(&bench->rows[i]));
     json_t *root = json_pack("{s:s, s:s, s:s, s:i, s:b, s:o}", "version", YOLK_VERSION, "date",
                              when, "kernel", machine.release, "processors", (int)thread_cpu_count(),
                              "quick", bench->quick, "rows", list);

@@ -49,6 +49,10 @@ struct bench_report {
 };
 
 void bench_add(struct bench_report *bench, const struct bench_row *row);
+struct json_t;
+/* {name, unit, value, ceiling_name, ceiling, ratio}, as in the files of --json; NULL without
+ * memory. */
+struct json_t *bench_row_json(const struct bench_row *row);
 /* Higher is better; NAN without a ceiling. */
 double bench_ratio(const struct bench_row *row);
 bool bench_holds(const struct bench_row *row);

@@ -116,17 +116,25 @@ static void print_line(const struct figures *figures)
 
 static int print_json(const struct policy_bench *bench)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *rows = json_array();
     for (size_t i = 0; i < bench->count; i++) {
         const struct figures *f = &bench->figures[i];
+        char name[64];
+        snprintf(name, sizeof(name), "policy prefix, capacity %g %%", f->percent);
+        json_array_append_new(rows, bench_row_json(&(struct bench_row){.name = name,
+                                                                       .unit = "hit rate",
+                                                                       .value = f->ours,
+                                                                       .ceiling_name = "Belady",
+                                                                       .ceiling = f->belady}));
         json_array_append_new(list, json_pack("{s:f, s:I, s:f, s:f, s:f, s:f, s:f}", "percent",
                                               f->percent, "blocks", (json_int_t)f->blocks, "prefix",
                                               f->ours, "lru", f->lru, "fifo", f->fifo, "s3fifo",
                                               f->s3fifo, "belady", f->belady));
     }
-    json_t *root = json_pack("{s:I, s:I, s:I, s:o}", "requests", (json_int_t)bench->trace.count,
-                             "blocks", (json_int_t)bench->trace.id_count, "unique_blocks",
-                             (json_int_t)bench->dense.unique, "capacities", list);
+    json_t *root =
+        json_pack("{s:I, s:I, s:I, s:o, s:o}", "requests", (json_int_t)bench->trace.count, "blocks",
+                  (json_int_t)bench->trace.id_count, "unique_blocks",
+                  (json_int_t)bench->dense.unique, "capacities", list, "rows", rows);
     int failed = root != NULL ? json_dumpf(root, stdout, JSON_INDENT(2)) : 1;
     printf("\n");
     json_decref(root);

@@ -256,17 +256,26 @@ static void print_text(const struct bench *b)
 
 static int print_json(const struct bench *b)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *rows = json_array();
     for (int i = 0; i < CASES; i++) {
         const struct figure *f = &b->figures[i];
+        char name[64];
+        snprintf(name, sizeof(name), "ssd %s %u KiB, depth %d", f->operation, f->size / 1024,
+                 DEPTH);
+        json_array_append_new(rows,
+                              bench_row_json(&(struct bench_row){.name = name,
+                                                                 .unit = "MB/s",
+                                                                 .value = f->ours_mb,
+                                                                 .ceiling_name = "bare io_uring",
+                                                                 .ceiling = f->bare_mb}));
         json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f}", "operation",
                                               f->operation, "object_bytes", (json_int_t)f->size,
                                               "bare_mb_per_s", f->bare_mb, "yolk_mb_per_s",
                                               f->ours_mb, "ratio", f->ratio));
     }
-    json_t *root = json_pack("{s:s, s:b, s:i, s:i, s:f, s:o}", "transport", b->transport, "direct",
-                             file_direct(b->file), "depth", DEPTH, "runs", RUNS, "resident",
-                             b->resident, "figures", list);
+    json_t *root = json_pack("{s:s, s:b, s:i, s:i, s:f, s:o, s:o}", "transport", b->transport,
+                             "direct", file_direct(b->file), "depth", DEPTH, "runs", RUNS,
+                             "resident", b->resident, "figures", list, "rows", rows);
     int failed = root != NULL ? json_dumpf(root, stdout, JSON_INDENT(2)) : 1;
     putchar('\n');
     json_decref(root);

@@ -10,6 +10,15 @@ import sys
 from harness import Skip, check, check_equal, check_in, eventually, main, test
 
 
+def check_rows(report, pairs):
+    """The rows of the shared frame say what the report says in its own: pairs of value and ceiling."""
+    for row, (value, ceiling) in zip(report["rows"], pairs, strict=True):
+        check_equal(set(row), {"name", "unit", "value", "ceiling_name", "ceiling", "ratio"}, "keys of a row")
+        check(row["name"] and row["unit"] and row["ceiling_name"], row)
+        check_equal((row["value"], row["ceiling"]), (value, ceiling), f"value and ceiling of {row['name']}")
+        check(abs(row["ratio"] - value / ceiling) < 1e-9, row)
+
+
 @test("bench.ssd")
 def _(c):
     """C68: the file is read and written around the page cache where the report says so; nothing is left behind."""
@@ -25,6 +34,7 @@ def _(c):
         check_in("direct I/O was refused", err, "the reason")
     check_equal([(f["operation"], f["object_bytes"]) for f in report["figures"]],
                 [("write", 1 << 20), ("read", 1 << 20), ("write", 128 << 10), ("read", 128 << 10)], "figures")
+    check_rows(report, [(f["yolk_mb_per_s"], f["bare_mb_per_s"]) for f in report["figures"]])
     for figure in report["figures"]:
         check(figure["bare_mb_per_s"] > 0 and figure["yolk_mb_per_s"] > 0, figure)
         check(0.3 < figure["ratio"] < 3, f"they do not move the same: {figure}")
@@ -91,6 +101,7 @@ def _(c):
     check_equal(code, 0, f"exit code\n{err}")
     report = json.loads(out)
     check_equal([f["percent"] for f in report["capacities"]], [2, 5, 10, 20, 100], "capacities")
+    check_rows(report, [(f["prefix"], f["belady"]) for f in report["capacities"]])
     for figures in report["capacities"][:-1]:
         check(figures["lru"] < figures["prefix"] < figures["belady"], figures)
         check(figures["fifo"] < figures["belady"] and figures["s3fifo"] < figures["belady"], figures)
