@@ -135,6 +135,8 @@ void master_index_fetch_entry(const struct master_index *index, uint64_t hash)
     uint64_t i = ideal(t, hash);
     while (t->slots[i] != EMPTY && (t->slots[i] & TAG_MASK) != tag_of(hash))
         i = after(t, i);
+    if (t->slots[i] == EMPTY)
+        return;
     /* The head, and behind it the key. */
     const uint8_t *entry = (const uint8_t *)entry_in(t->slots[i]);
     __builtin_prefetch(entry);
