@@ -134,8 +134,11 @@ static void prepare_closed(void)
 
 static void prepare_open(void)
 {
+    uint64_t end = now_ms() + PATIENCE_MS;
     prepare_closed();
-    open_store();
+    do /* nothing fails yet, but on a busy machine its short time can pass */
+        open_store();
+    while (world.status == YOLK_ERR_TIMEOUT && now_ms() < end);
     if (world.status != YOLK_OK)
         fail_msg("open: %s: %s", yolk_strerror(world.status), yolk_last_error());
 }
