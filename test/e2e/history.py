@@ -444,7 +444,7 @@ def stands_still(context):
     def node(cluster, _clients, dice):
         stand_still(cluster.nodes[dice.randrange(2)], 1.0)
     # With so little memory that space is taken anew all the time.
-    run(context, [client, node], dram="1MiB", node_flags=("--transport", "tcp"), transport="tcp", keys=24)
+    run(context, [client, node], dram="1MiB", node_flags=("--transport", "tcp"), transport="tcp", keys=96)
 
 
 if __name__ == "__main__":
