@@ -328,21 +328,12 @@ int net_send_all(int fd, const void *data, size_t size, uint64_t deadline_ns)
     return net_sendv_all(fd, &iov, 1, deadline_ns);
 }
 
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Spins until spin_end, then sleeps until the deadline. OK: try again. */
 static int wait_to_receive(int fd, uint64_t deadline_ns, uint64_t spin_end)
 {
     if (spin_end > 0 && clock_real_now_ns() < spin_end) {
         for (int i = 0; i < 16; i++)
-            pause_cpu();
+            thread_relax();
         return YOLK_OK;
     }
     return net_wait(fd, POLLIN, deadline_ns);

@@ -21,6 +21,15 @@ YOLK_MUST_USE int thread_start(struct thread *t, const char *name, void (*run)(v
 void thread_join(struct thread *t);
 bool thread_is_self(const struct thread *t);
 unsigned thread_cpu_count(void); /* those this process may use, at least 1 */
+/* For loops that wait for another processor. */
+static inline void thread_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 struct mutex {
     pthread_mutex_t m;

@@ -137,6 +137,7 @@ static bool hello_step(struct tcp_provider *p, struct tcp_connection *c)
         return false;
     if (c->hello.state == WIRE_HELLO_DONE) {
         c->session = c->hello.session;
+        c->gathers = (c->hello.features & TCP_FEATURE_READS) != 0;
         wire_hello_wipe(&c->hello);
         base_buf_free(&c->hello_out);
         mutex_lock(&p->mutex);
@@ -171,22 +172,39 @@ static bool hello_step(struct tcp_provider *p, struct tcp_connection *c)
 
 /* ---- frames ---- */
 
-/* Behind those that are not sent yet. */
-static void reply_add(struct tcp_connection *c, uint64_t request_id, int status,
-                      const uint8_t *payload, uint64_t size)
+static void piece_add(struct tcp_connection *c, uint8_t *from, uint64_t size)
 {
-    struct tcp_frame frame = {
-        .kind = TCP_REPLY, .request_id = request_id, .status = status, .length = size};
+    struct iovec *last = c->piece_count > 0 ? &c->pieces[c->piece_count - 1] : NULL;
+    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == from)
+        last->iov_len += size;
+    else if (size > 0)
+        c->pieces[c->piece_count++] = (struct iovec){from, size};
+}
+
+/* Behind those that are not sent yet; as a part of the last one where that can be. The caller sees
+ * to it that there is room. */
+static void reply_add(struct tcp_connection *c, uint64_t request_id, int status, uint8_t *payload,
+                      uint64_t size)
+{
+    struct tcp_frame *last = &c->last;
+    bool joined = c->gathers && c->head_count > 0 && last->status == status &&
+                  last->request_id + last->count == request_id &&
+                  last->length + size <= TCP_LENGTH_MAX;
+    if (!joined) {
+        *last = (struct tcp_frame){.kind = TCP_REPLY, .request_id = request_id, .status = status};
+        c->pieces[c->piece_count++] = (struct iovec){c->heads[c->head_count++], TCP_REPLY_SIZE};
+    }
+    last->count++;
+    last->length += size;
     uint8_t bytes[TCP_FRAME_MAX];
-    struct tcp_reply *reply = &c->replies[c->reply_count++];
-    (void)tcp_frame_encode(&frame, bytes);
-    memcpy(reply->head, bytes, TCP_REPLY_SIZE);
-    reply->payload = (uint8_t *)(uintptr_t)payload;
-    reply->size = size;
+    (void)tcp_frame_encode(last, bytes);
+    memcpy(c->heads[c->head_count - 1], bytes, TCP_REPLY_SIZE);
+    piece_add(c, payload, size);
+    c->reply_bytes += size;
 }
 
 static void reply_begin(struct tcp_provider *p, struct tcp_connection *c, int status,
-                        const uint8_t *payload, uint64_t size)
+                        uint8_t *payload, uint64_t size)
 {
     reply_add(c, c->frame.request_id, status, payload, size);
     c->step = TCP_STEP_REPLY;
@@ -335,18 +353,51 @@ static void frame_begin(struct tcp_provider *p, struct tcp_connection *c)
     }
 }
 
+/* The next request, if it is all there; one read of READS is one. */
+static int frame_next(struct tcp_connection *c, struct tcp_frame *frame, size_t *used)
+{
+    if (c->reads_left == 0) {
+        int status = tcp_frame_decode(c->in + c->in_used, c->in_size - c->in_used, frame, used);
+        if (status != YOLK_OK || *used == 0 || frame->kind != TCP_READS)
+            return status;
+        if (!c->gathers)
+            return base_fail(YOLK_ERR_PROTOCOL, 0, "reads in one frame, of one who may not");
+        c->reads_left = frame->count;
+        c->reads_id = frame->request_id;
+        c->reads_segment = frame->segment;
+        c->in_used += TCP_READS_SIZE;
+    }
+    struct tcp_place place;
+    int status = tcp_place_decode(c->in + c->in_used, &place);
+    *used = TCP_PLACE_SIZE;
+    *frame = (struct tcp_frame){.kind = TCP_READ,
+                                .request_id = c->reads_id,
+                                .segment = c->reads_segment,
+                                .offset = place.offset,
+                                .length = place.length};
+    return status;
+}
+
+static void frame_took(struct tcp_connection *c, size_t used)
+{
+    c->in_used += used;
+    if (c->reads_left > 0) {
+        c->reads_left--;
+        c->reads_id++;
+    }
+}
+
 /* True: look again. False: more bytes are needed (or the end). */
 static bool frame_step(struct tcp_provider *p, struct tcp_connection *c)
 {
     size_t used;
-    if (tcp_frame_decode(c->in + c->in_used, c->in_size - c->in_used, &c->frame, &used) !=
-        YOLK_OK) {
+    if (frame_next(c, &c->frame, &used) != YOLK_OK) {
         tcp_connection_refuse(p, c, yolk_last_error());
         return false;
     }
     if (used == 0)
         return false;
-    c->in_used += used;
+    frame_took(c, used);
     frame_begin(p, c);
     return c->step != TCP_STEP_CLOSE;
 }
@@ -388,59 +439,54 @@ static bool payload_step(struct tcp_worker *w, struct tcp_connection *c, unsigne
  * reply would cost more than its bytes. */
 static void gather_replies(struct tcp_connection *c)
 {
-    uint64_t bytes = c->replies[0].size;
     struct tcp_frame frame;
     size_t used;
     if (c->served == NULL || c->served->file != NULL || c->frame.kind != TCP_READ)
         return;
-    while (c->reply_count < TCP_REPLIES_MAX && bytes < REPLIES_BYTES) {
-        if (tcp_frame_decode(c->in + c->in_used, c->in_size - c->in_used, &frame, &used) !=
-                YOLK_OK ||
-            used == 0 || frame.kind != TCP_READ || frame.segment != c->frame.segment)
+    while (c->head_count < TCP_REPLIES_MAX && c->piece_count + 2 <= TCP_PIECES_MAX &&
+           c->begun_count < TCP_BEGUN_MAX && c->reply_bytes < REPLIES_BYTES) {
+        if (frame_next(c, &frame, &used) != YOLK_OK || used == 0 || frame.kind != TCP_READ ||
+            frame.segment != c->frame.segment)
             return; /* its own turn comes */
         int status = access_check(c, &frame);
         uint64_t size = status == YOLK_OK ? frame.length : 0;
         reply_add(c, frame.request_id, status,
                   tcp_served_at(c->served, size > 0 ? frame.offset : 0), size);
-        c->in_used += used;
-        bytes += size;
+        frame_took(c, used);
     }
 }
 
-static size_t reply_vectors(struct tcp_connection *c, struct iovec iov[2 * TCP_REPLIES_MAX])
+static void pieces_sent(struct tcp_connection *c, size_t size)
 {
-    size_t count = 0;
-    uint64_t sent = c->reply_sent;
-    for (uint32_t i = c->reply_first; i < c->reply_count; i++) {
-        struct tcp_reply *reply = &c->replies[i];
-        if (sent < TCP_REPLY_SIZE)
-            iov[count++] = (struct iovec){reply->head + sent, TCP_REPLY_SIZE - sent};
-        uint64_t done = sent > TCP_REPLY_SIZE ? sent - TCP_REPLY_SIZE : 0;
-        if (reply->size > done)
-            iov[count++] = (struct iovec){reply->payload + done, reply->size - done};
-        sent = 0;
+    while (size > 0) {
+        struct iovec *piece = &c->pieces[c->piece_first];
+        if (size < piece->iov_len) {
+            piece->iov_base = (uint8_t *)piece->iov_base + size;
+            piece->iov_len -= size;
+            return;
+        }
+        size -= piece->iov_len;
+        c->piece_first++;
     }
-    return count;
 }
 
 static bool reply_step(struct tcp_provider *p, struct tcp_connection *c)
 {
-    if (c->reply_first == 0 && c->reply_sent == 0 && c->reply_count == 1)
+    if (!c->reply_begun)
         gather_replies(c);
-    while (c->reply_first < c->reply_count) {
-        struct iovec iov[2 * TCP_REPLIES_MAX];
-        size_t count = reply_vectors(c, iov);
-        ssize_t n = connection_send(c, iov, count);
+    c->reply_begun = true;
+    while (c->piece_first < c->piece_count) {
+        ssize_t n = connection_send(c, c->pieces + c->piece_first, c->piece_count - c->piece_first);
         if (n <= 0)
             return false;
-        c->reply_sent += (uint64_t)n;
-        while (c->reply_first < c->reply_count &&
-               c->reply_sent >= TCP_REPLY_SIZE + c->replies[c->reply_first].size)
-            c->reply_sent -= TCP_REPLY_SIZE + c->replies[c->reply_first++].size;
+        pieces_sent(c, (size_t)n);
         tcp_connection_deadline(c, p->settings.stall_timeout_ns);
     }
-    c->reply_first = 0;
-    c->reply_count = 0;
+    c->reply_begun = false;
+    c->head_count = 0;
+    c->piece_first = 0;
+    c->piece_count = 0;
+    c->reply_bytes = 0;
     connection_release_served(p, c);
     connection_give_staging_back(p, c);
     c->step = TCP_STEP_FRAME;

@@ -4,6 +4,8 @@
 #ifndef TRANSPORT_TCP_CONNECTION_H
 #define TRANSPORT_TCP_CONNECTION_H
 
+#include <sys/uio.h>
+
 #include "base/buf.h"
 #include "base/list.h"
 #include "platform/thread.h"
@@ -14,9 +16,11 @@
 enum {
     TCP_SERVED_MAX = 64,
     TCP_WORKERS_MAX = 64,
-    TCP_INPUT_SIZE = 4096, /* frames are collected here; payloads go straight to their place */
+    TCP_INPUT_SIZE = 8192, /* frames are collected here; payloads go straight to their place */
     TCP_DISCARD_SIZE = 65536,
-    TCP_REPLIES_MAX = 32, /* sent by one call */
+    TCP_REPLIES_MAX = 32, /* heads sent by one call */
+    TCP_BEGUN_MAX = 64,   /* accesses whose end is to be told */
+    TCP_PIECES_MAX = 512, /* and pieces of memory, the heads with them */
 };
 
 struct tcp_served {
@@ -43,12 +47,6 @@ enum tcp_step {
     TCP_STEP_CLOSE
 };
 
-struct tcp_reply {
-    uint8_t head[TCP_REPLY_SIZE];
-    uint8_t *payload;
-    uint64_t size; /* of the payload */
-};
-
 struct tcp_connection {
     struct base_list node;
     struct tcp_worker *worker;
@@ -58,13 +56,14 @@ struct tcp_connection {
     bool authenticated;
     uint64_t deadline_ns;
     uint64_t session;
-    uint64_t id; /* of ATTACH; 0: none */
+    uint64_t id;  /* of ATTACH; 0: none */
+    bool gathers; /* the consumer knows replies to many */
     struct wire_hello_machine hello;
     struct base_buf hello_out;
     /* the frame in work */
     struct tcp_served *served;
     /* Accesses of served that its owner allowed and is yet to be told the end of. */
-    struct yolk_access_request begun[TCP_REPLIES_MAX];
+    struct yolk_access_request begun[TCP_BEGUN_MAX];
     uint32_t begun_count;
     bool writing;
     struct tcp_frame frame;
@@ -72,9 +71,16 @@ struct tcp_connection {
     struct tcp_disk_job job; /* its node is in the worker's list of the finished, guarded with it */
     uint8_t *payload;        /* of a write, to come */
     uint64_t payload_left;
-    struct tcp_reply replies[TCP_REPLIES_MAX]; /* the oldest first */
-    uint32_t reply_count, reply_first;         /* those before the first are sent */
-    uint64_t reply_sent;                       /* bytes of the first */
+    /* of READS: what is still to be answered; its place comes next in `in` */
+    uint32_t reads_left;
+    uint64_t reads_id, reads_segment;
+    /* The replies to send, the oldest first: each head, and behind it the memory it speaks of. */
+    uint8_t heads[TCP_REPLIES_MAX][TCP_REPLY_SIZE];
+    struct iovec pieces[TCP_PIECES_MAX];
+    uint32_t head_count, piece_count, piece_first; /* those before the first are sent */
+    bool reply_begun;                              /* sending */
+    struct tcp_frame last;                         /* the last reply, as far as it goes */
+    uint64_t reply_bytes;
     size_t in_size, in_used;
     uint8_t in[TCP_INPUT_SIZE];
 };

@@ -12,9 +12,11 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "platform/clock.h"
 #include "transport/tcp/link.h"
 
-enum { STRIPE_BYTES = 256 * 1024 }; /* on one link before another one is opened */
+/* Bytes that came so long ago may have more behind them; so long at most they are waited for. */
+enum { HOT_NS = 50000, HOT_MAX_NS = 2000000, RELAXES = 16 };
 
 struct tcp_consumer {
     struct tcp_settings settings;
@@ -136,6 +138,7 @@ enum yolk_status tcp_channel_open(struct tcp_consumer *c, void *target, void **o
     ch->wake = -1;
     mutex_init(&ch->mutex);
     base_list_init(&ch->done);
+    base_list_init(&ch->spare);
     *out = ch;
     return YOLK_OK;
 }
@@ -165,23 +168,42 @@ static struct tcp_link *link_choose(struct tcp_target *t)
             best_bytes = bytes;
         }
     }
-    if (best == NULL || (best_bytes >= STRIPE_BYTES && unused != NULL))
+    if (best == NULL || (best_bytes >= TCP_GATHER_BYTES && unused != NULL))
         return unused;
     return best;
+}
+
+/* Neighbours go to the same link, where they can travel together. */
+static struct tcp_link *link_for(struct tcp_channel *ch, uint64_t size)
+{
+    if (ch->link == NULL || ch->link_bytes + size > TCP_GATHER_BYTES ||
+        atomic_load_explicit(&ch->link->state, memory_order_relaxed) == LINK_CLOSED) {
+        ch->link = link_choose(ch->target);
+        ch->link_bytes = 0;
+    }
+    ch->link_bytes += size;
+    return ch->link;
 }
 
 enum yolk_submit tcp_channel_submit(void *channel, struct yolk_io *io)
 {
     struct tcp_channel *ch = channel;
-    struct tcp_target *t = ch->target;
     if (io->size > TCP_LENGTH_MAX)
         return submit_failed(io, base_fail(YOLK_ERR_TOO_LARGE, 0, "tcp: an io of more than 1 MiB"));
     if (ch->queued >= TCP_DEPTH)
         return YOLK_SUBMIT_AGAIN;
-    struct tcp_link *l = link_choose(t);
+    struct tcp_entry *e = tcp_entry_take(ch);
+    if (e == NULL)
+        return submit_failed(io, base_fail(YOLK_ERR_NO_MEMORY, 0, "tcp: request"));
+    struct tcp_link *l = link_for(ch, io->size);
+    e->channel = ch;
     mutex_lock(&l->mutex);
-    int status = tcp_link_add(l, ch, io);
+    int status = tcp_link_add(l, e, io);
     mutex_unlock(&l->mutex);
+    if (status != YOLK_OK) {
+        ch->link = NULL;
+        tcp_entry_give_back(ch, e);
+    }
     if (status == YOLK_ERR_AGAIN)
         return YOLK_SUBMIT_AGAIN;
     if (status != YOLK_OK)
@@ -220,10 +242,12 @@ uint32_t tcp_channel_poll(void *channel, struct yolk_completion *completions, ui
             break;
         struct tcp_entry *e = BASE_CONTAINER(node, struct tcp_entry, node);
         completions[n++] = e->completion;
-        free(e);
+        tcp_entry_give_back(ch, e);
     }
     mutex_unlock(&ch->mutex);
     ch->queued -= n;
+    if (ch->queued == 0)
+        ch->link = NULL; /* the least busy one next time */
     return n;
 }
 
@@ -233,7 +257,7 @@ void tcp_channel_cancel(void *channel, uint64_t cookie)
     struct tcp_target *t = ch->target;
     for (uint32_t i = 0; i < t->link_count; i++) {
         mutex_lock(&t->links[i].mutex);
-        bool found = tcp_link_cancel(&t->links[i], ch, cookie);
+        bool found = tcp_stream_cancel(&t->links[i], ch, cookie);
         mutex_unlock(&t->links[i].mutex);
         if (found)
             return;
@@ -249,14 +273,43 @@ enum yolk_status tcp_channel_close(void *channel)
     if (ch->wake >= 0)
         (void)close(ch->wake);
     mutex_destroy(&ch->mutex);
+    tcp_entries_free(ch);
     free(ch);
     return YOLK_OK;
+}
+
+static bool channel_has_done(struct tcp_channel *ch)
+{
+    mutex_lock(&ch->mutex);
+    bool done = base_list_first(&ch->done) != NULL;
+    mutex_unlock(&ch->mutex);
+    return done;
+}
+
+/* What flows goes on sooner than a sleeper wakes: true if something of the channel was over before
+ * nothing flowed any more. */
+static bool channel_poll_hot(struct tcp_channel *ch)
+{
+    struct tcp_target *t = ch->target;
+    uint64_t now = clock_real_now_ns();
+    uint64_t until = clock_after(now, HOT_MAX_NS);
+    while (t->settings->polls && now < until && now - tcp_target_moved_ns(t) < HOT_NS) {
+        tcp_target_drive(t);
+        if (channel_has_done(ch))
+            return true;
+        for (int i = 0; i < RELAXES; i++)
+            thread_relax();
+        now = clock_real_now_ns();
+    }
+    return false;
 }
 
 uint32_t tcp_channel_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
 {
     struct tcp_channel *ch = channel;
     if (max < TCP_LINKS_MAX + 2u || ch->queued == 0)
+        return 0;
+    if (channel_poll_hot(ch))
         return 0;
     if (ch->wake < 0)
         ch->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -20,6 +20,7 @@ struct tcp_settings {
     uint8_t instance[WIRE_ID_SIZE];
     uint32_t connections_max; /* to one target */
     uint32_t workers;
+    bool polls; /* there are processors enough to look for bytes instead of sleeping at once */
     uint64_t connect_timeout_ns;
     uint64_t stop_timeout_ns;
     uint64_t hello_timeout_ns; /* provider: for an accepted connection to say who it is */

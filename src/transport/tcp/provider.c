@@ -11,6 +11,7 @@
 #define LOG_ROOM "tcp"
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,9 @@
 #include "transport/tcp/connection.h"
 
 enum { SWEEP_MS = 1000 };
+/* So long after the last event the next one is looked for without sleep: who waits for an answer
+ * asks again sooner than a sleeper wakes. */
+enum { HOT_NS = 100000 };
 
 /* ---- threads ---- */
 
@@ -108,13 +112,28 @@ static void worker_sweep(struct tcp_worker *w, bool all)
     }
 }
 
+/* As epoll_wait. *hot_ns: until when it is worth to poll; 0: it is not. */
+static int worker_wait(struct tcp_worker *w, struct epoll_event *events, int max, uint64_t *hot_ns)
+{
+    while (*hot_ns != 0) {
+        int n = epoll_wait(w->epoll, events, max, 0);
+        if (n != 0)
+            return n;
+        if (clock_real_now_ns() >= *hot_ns)
+            *hot_ns = 0;
+        else
+            (void)sched_yield();
+    }
+    return epoll_wait(w->epoll, events, max, SWEEP_MS);
+}
+
 static void worker_main(void *arg)
 {
     struct tcp_worker *w = arg;
-    uint64_t swept_ns = clock_real_now_ns();
+    uint64_t swept_ns = clock_real_now_ns(), hot_ns = 0;
     for (;;) {
         struct epoll_event events[32];
-        int n = epoll_wait(w->epoll, events, 32, SWEEP_MS);
+        int n = worker_wait(w, events, 32, &hot_ns);
         bool stopping = false;
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == NULL)
@@ -127,6 +146,8 @@ static void worker_main(void *arg)
         if (stopping)
             break;
         uint64_t now = clock_real_now_ns();
+        if (n > 0 && w->provider->settings.polls)
+            hot_ns = clock_after(now, HOT_NS);
         if (now - swept_ns >= SWEEP_MS * NS_PER_MS) {
             worker_sweep(w, false);
             swept_ns = now;

@@ -14,8 +14,9 @@
 #include "platform/thread.h"
 #include "transport/tcp/frames.h"
 #include "transport/tcp/internal.h"
+#include "transport/tcp/link.h"
 
-enum { DEPTH_MAX = 256, CONNECTIONS_DEFAULT = 4, WORKERS_DEFAULT = 4 };
+enum { CONNECTIONS_DEFAULT = 4, WORKERS_DEFAULT = 4 };
 
 struct endpoint {
     struct tcp_settings settings;
@@ -32,6 +33,7 @@ void tcp_wire_options(const struct tcp_settings *settings, uint64_t session,
         .role = WIRE_ROLE_CLIENT,
         .purpose = WIRE_PURPOSE_DATA,
         .session = session,
+        .features = TCP_FEATURE_READS,
     };
     memcpy(out->instance, settings->instance, WIRE_ID_SIZE);
 }
@@ -72,6 +74,7 @@ static int settings_from(const struct yolk_transport_options *o, struct tcp_sett
                              ? o->connections_max
                              : CONNECTIONS_DEFAULT;
     unsigned cpus = thread_cpu_count();
+    s->polls = cpus > 1; /* else whom one waits for could not run */
     s->workers = cpus < WORKERS_DEFAULT ? cpus : WORKERS_DEFAULT;
     if (o->workers_max != 0 && s->workers > o->workers_max)
         s->workers = o->workers_max;
@@ -135,7 +138,7 @@ static void tcp_limits(void *endpoint, struct yolk_limits *out)
 {
     (void)endpoint;
     *out = (struct yolk_limits){
-        .slice_bytes_max = TCP_LENGTH_MAX, .depth_max = DEPTH_MAX, .alignment = 1};
+        .slice_bytes_max = TCP_LENGTH_MAX, .depth_max = TCP_DEPTH, .alignment = 1};
 }
 
 static enum yolk_status tcp_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)

@@ -549,6 +549,173 @@ static void test_ipv6(void **state)
     pair_close(&own);
 }
 
+/* ---- many reads in one frame ---- */
+
+/* Reads of several sizes, in and out of the segment, next to each other and apart: each gets its
+ * own bytes or its own status, and nothing beside its memory changes. */
+static void test_gathered_reads(void **state)
+{
+    (void)state;
+    enum { N = 700, ROOM = 4096 + 64 };
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    void *target = target_of(&pair, SEGMENT, SESSION), *channel;
+    uint8_t *in = malloc((size_t)N * ROOM);
+    static struct yolk_io ios[N];
+    static int seen[N];
+    assert_non_null(in);
+    memset(in, 0x5a, (size_t)N * ROOM);
+    memset(seen, 0, sizeof seen);
+    fill(pair.bytes, SEGMENT_SIZE, 11);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
+    for (unsigned i = 0; i < N; i++) {
+        static const uint32_t sizes[] = {4096, 0, 512, 1, 4096, 4095, 2048};
+        ios[i] = (struct yolk_io){.opcode = YOLK_READ,
+                                  .local = in + (size_t)i * ROOM,
+                                  .offset = (uint64_t)(i * 7919u % 900u) * 4096,
+                                  .size = sizes[i % 7],
+                                  .cookie = i};
+        if (i % 50 == 49)
+            ios[i].offset = SEGMENT_SIZE - ios[i].size + 1;
+        assert_int_equal(ops->submit(channel, &ios[i]), YOLK_SUBMIT_QUEUED);
+    }
+    ops->flush(channel);
+    for (unsigned i = 0; i < N; i++) {
+        struct yolk_completion c = await(ops, channel);
+        bool outside = c.cookie % 50 == 49;
+        assert_true(c.cookie < N);
+        assert_int_equal(c.status, outside ? YOLK_ERR_INVALID : YOLK_OK);
+        assert_int_equal(c.transferred, outside ? 0 : ios[c.cookie].size);
+        assert_int_equal(seen[c.cookie]++, 0);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        uint64_t got = i % 50 == 49 ? 0 : ios[i].size;
+        assert_memory_equal(ios[i].local, pair.bytes + (got > 0 ? ios[i].offset : 0), got);
+        for (uint64_t k = got; k < ROOM; k++)
+            assert_int_equal(in[(size_t)i * ROOM + k], 0x5a);
+    }
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+    free(in);
+}
+
+/* Some of the reads of one frame are canceled before the answer: their memory stays as it was left,
+ * and the others get their bytes. */
+static void test_gathered_cancel(void **state)
+{
+    (void)state;
+    enum { N = 100, SIZE = 2048 };
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    struct child child;
+    void *target = NULL, *channel;
+    static uint8_t bytes[N][SIZE], expected[SEGMENT_SIZE];
+    child_start(&child, 0);
+    fill(expected, SEGMENT_SIZE, 9);
+    assert_int_equal(ops->open_target(pair.consumer.endpoint, child.text, SEGMENT, SEGMENT_SIZE,
+                                      SESSION, &target),
+                     YOLK_OK);
+    assert_int_equal(open_channel(ops, pair.consumer.endpoint, target, &channel), YOLK_OK);
+    stop_child(child.pid);
+    for (unsigned i = 0; i < N; i++) {
+        struct yolk_io io = {.opcode = YOLK_READ,
+                             .local = bytes[i],
+                             .offset = (uint64_t)i * SIZE * 3,
+                             .size = SIZE,
+                             .cookie = i};
+        assert_int_equal(ops->submit(channel, &io), YOLK_SUBMIT_QUEUED);
+    }
+    ops->flush(channel);
+    for (unsigned i = 0; i < N; i += 3) {
+        ops->cancel(channel, i);
+        struct yolk_completion c = await(ops, channel);
+        assert_int_equal(c.cookie, i);
+        assert_int_equal(c.status, YOLK_ERR_CANCELED);
+        memset(bytes[i], 0x5a, SIZE);
+    }
+    assert_int_equal(kill(child.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < N; i++) {
+        if (i % 3 == 0)
+            continue;
+        struct yolk_completion c = await(ops, channel);
+        assert_int_equal(c.status, YOLK_OK);
+        assert_memory_equal(bytes[c.cookie], expected + c.cookie * SIZE * 3, SIZE);
+    }
+    for (unsigned i = 0; i < N; i += 3) {
+        for (size_t k = 0; k < SIZE; k++)
+            assert_int_equal(bytes[i][k], 0x5a);
+    }
+    assert_int_equal(ops->channel_close(channel), YOLK_OK);
+    ops->close_target(pair.consumer.endpoint, target);
+    child_kill(&child);
+}
+
+/* A consumer of before, which did not offer the feature: it is answered one by one, and may not ask
+ * for many at once. */
+static void test_older_consumer(void **state)
+{
+    (void)state;
+    enum { N = 3, SIZE = 100 };
+    uint8_t frames[N * TCP_FRAME_MAX], answer[TCP_REPLY_SIZE + SIZE];
+    uint64_t deadline = clock_real_now_ns() + 5 * CLOCK_NS_PER_S;
+    size_t size = 0, used;
+    fill(pair.bytes, SEGMENT_SIZE, 5);
+    for (unsigned i = 0; i < N; i++) {
+        struct tcp_frame frame = {.kind = TCP_READ,
+                                  .request_id = i + 1,
+                                  .segment = SEGMENT,
+                                  .offset = (uint64_t)i * SIZE,
+                                  .length = SIZE};
+        size += tcp_frame_encode(&frame, frames + size);
+    }
+    int fd = raw_connect(SESSION);
+    assert_int_equal(net_send_all(fd, frames, size, deadline), YOLK_OK);
+    for (unsigned i = 0; i < N; i++) {
+        struct tcp_frame reply;
+        assert_int_equal(net_recv_all(fd, answer, sizeof answer, deadline), YOLK_OK);
+        assert_int_equal(tcp_frame_decode(answer, sizeof answer, &reply, &used), YOLK_OK);
+        assert_int_equal(reply.request_id, i + 1);
+        assert_int_equal(reply.length, SIZE);
+        assert_memory_equal(answer + TCP_REPLY_SIZE, pair.bytes + (size_t)i * SIZE, SIZE);
+    }
+    struct tcp_frame reads = {.kind = TCP_READS, .request_id = 9, .segment = SEGMENT, .count = 1};
+    uint8_t many[TCP_FRAME_MAX + TCP_PLACE_SIZE];
+    size = tcp_frame_encode(&reads, many);
+    tcp_place_encode(&(struct tcp_place){0, SIZE}, many + size);
+    assert_int_equal(net_send_all(fd, many, size + TCP_PLACE_SIZE, deadline), YOLK_OK);
+    assert_closed(fd);
+}
+
+/* The bytes of the frames, from their description. */
+static void test_frame_bytes(void **state)
+{
+    (void)state;
+    static const uint8_t reads[] = {
+        0x59, 0x4b, 125,  0,    48,   0,    0,    0,    7, 0, 0, 0, 0, 0, 0, 0,
+        0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, 2, 0, 0, 0, 0, 0, 0, 0,
+        0,    0x10, 0,    0,    0,    0,    0,    0,    0, 2, 0, 0, 0, 0, 0, 0,
+        0,    0,    1,    0,    0,    0,    0,    0,    1, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t reply[] = {0x59, 0x4b, 124, 0, 16, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+                                    0,    0,    0,   0, 2,  0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0};
+    uint8_t bytes[sizeof reads + TCP_FRAME_MAX];
+    struct tcp_frame frame = {
+        .kind = TCP_READS, .request_id = 7, .segment = 0x0123456789abcdef, .count = 2};
+    size_t size = tcp_frame_encode(&frame, bytes), used;
+    tcp_place_encode(&(struct tcp_place){0x1000, 0x200}, bytes + size);
+    tcp_place_encode(&(struct tcp_place){0x10000, 1}, bytes + size + TCP_PLACE_SIZE);
+    assert_int_equal(size + 2 * (size_t)TCP_PLACE_SIZE, sizeof reads);
+    assert_memory_equal(bytes, reads, sizeof reads);
+    assert_int_equal(tcp_frame_decode(reads, sizeof reads - 1, &frame, &used), YOLK_OK);
+    assert_int_equal(used, 0);
+    assert_int_equal(tcp_frame_decode(reads, sizeof reads, &frame, &used), YOLK_OK);
+    assert_int_equal(used, sizeof reads);
+    assert_int_equal(frame.count, 2);
+    memcpy(bytes, reads, sizeof reads);
+    bytes[24] = 3; /* more than the frame has room for */
+    assert_int_equal(tcp_frame_decode(bytes, sizeof reads, &frame, &used), YOLK_ERR_PROTOCOL);
+    frame = (struct tcp_frame){.kind = TCP_REPLY, .request_id = 7, .count = 2, .length = 0x201};
+    assert_int_equal(tcp_frame_encode(&frame, bytes), sizeof reply);
+    assert_memory_equal(bytes, reply, sizeof reply);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -564,6 +731,10 @@ int main(void)
         T(test_cancel),
         T(test_lost_write),
         T(test_stop_in_flight),
+        T(test_gathered_reads),
+        T(test_gathered_cancel),
+        T(test_older_consumer),
+        cmocka_unit_test(test_frame_bytes),
         cmocka_unit_test(test_no_leaks),
         cmocka_unit_test(test_ipv6),
     };
