@@ -185,7 +185,7 @@ static void the_next_use_is_told_after_the_freeing(void **state)
     freed(&f, 1, places, 2);
     run_on(&f); /* the first is free, the second is being read */
     assert_int_equal(f.sent_count, 0);
-    offload(&f, 9, 4096, 8192);
+    offload(&f, 9, 0, CAPACITY / 4 > MEMORY ? MEMORY : CAPACITY / 4);
     run(&f);
     run_on(&f);
     assert_int_equal(f.sent_count, 0);
