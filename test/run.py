@@ -47,8 +47,7 @@ REFUSAL_TARGETS = {
     "storage": ("storage.storage", "storage.files"),
 }
 CALL_TARGETS = {
-    "platform": ("platform.file", "platform.loop", "platform.memory", "platform.net", "platform.process"),
-    "storage": ("storage.storage", "storage.files"),
+    "platform": ("platform.file", "platform.memory", "platform.net", "platform.process"),
 }
 # Those with threads, but for what is the same code with other files (transport.file.*), mostly processes, or mostly
 # about time (cases.leases, cases.disk_read) or a suite over and over (conformance.wrong): all is ten times as slow here.
