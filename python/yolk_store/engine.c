@@ -559,7 +559,8 @@ static PyMethodDef methods[] = {
      "(segment, opcode, buffers, peer addresses, lengths, hint, timeout_ms, name, message): 0 or a "
      "code."},
     {"_submit", engine_submit, METH_VARARGS, "As _transfer: a number, or 0."},
-    {"_finish", engine_finish, METH_VARARGS, "(number, wait): 1 in flight, 0 done, -2 took too long, or a code."},
+    {"_finish", engine_finish, METH_VARARGS,
+     "(number, wait): 1 in flight, 0 done, -2 took too long, or a code."},
     {"get_rpc_port", engine_port, METH_NOARGS,
      "get_rpc_port($self, /)\n--\n\nThe port that others reach this engine at; 0 before "
      "initialize()."},

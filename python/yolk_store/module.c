@@ -93,7 +93,8 @@ PyMODINIT_FUNC PyInit__store(void)
     state.store_type = add_type(module, &store_spec, "Store");
     state.handle_type = add_type(module, &handle_spec, "BufferHandle");
     state.engine_type = add_type(module, &engine_spec, "Engine");
-    if (state.store_type == NULL || state.handle_type == NULL || state.engine_type == NULL || close_at_exit(module) != 0)
+    if (state.store_type == NULL || state.handle_type == NULL || state.engine_type == NULL ||
+        close_at_exit(module) != 0)
         Py_CLEAR(module);
     return module;
 }
