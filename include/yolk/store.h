@@ -50,6 +50,9 @@ struct yolk_store_options {
      * segment. */
     const char *real_client;
     uint64_t pool_size_bytes; /* > 0: memory for yolk_store_pool_alloc, shared with its peers */
+    /* How long opening goes on while every try to reach the master (or the real client) is refused:
+     * nothing listens there (YOLK_ERR_REFUSED). timeout_ms ends it too. */
+    uint64_t connect_wait_ms;
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */

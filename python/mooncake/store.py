@@ -26,6 +26,10 @@ __all__ = ["BufferHandle", "Descriptor", "DiskDescriptor", "ERROR_CODES", "Memor
 _log = logging.getLogger("mooncake.store")
 
 _MIB = 1 << 20
+
+# Of setup()'s dict alone. The last one's default is the library's.
+_TIMES = ("timeout_ms", "put_wait_ms", "exist_timeout_ms", "connect_wait_ms")
+_CONNECT_WAIT_MS = 2000
 _U64_MAX = (1 << 64) - 1
 _MEMORY = 0
 _INVALID, _UNSUPPORTED, _NO_MEMORY, _CONFIG = -1, -16, -20, -303  # of enum yolk_status
@@ -318,8 +322,9 @@ class MooncakeDistributedStore(_store.Store):
         """Joins the cluster of the master at master_server_addr; 0 or a negative code.
 
         Also as setup({name: value}), the values text or numbers; "16MB" is 16 * 2**20 bytes. There, and only there,
-        timeout_ms, put_wait_ms (how long a call, and a put for space, may take) and exist_timeout_ms (the same of
-        is_exist, which event loops call) are accepted as well.
+        timeout_ms, put_wait_ms (how long a call, and a put for space, may take), exist_timeout_ms (the same of
+        is_exist, which event loops call) and connect_wait_ms (how long setup() tries on where nothing listens) are
+        accepted as well.
 
         local_hostname: "host" or "host:port", how other hosts reach this process; empty: by the address that faces the
         master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
@@ -336,7 +341,7 @@ class MooncakeDistributedStore(_store.Store):
     def _setup_from(self, settings):
         names = {"device_name": "rdma_devices", "master_server_address": "master_server_addr"}
         values = {names.get(name, name): value for name, value in settings.items()}
-        times = {name: values.pop(name) for name in ("timeout_ms", "put_wait_ms", "exist_timeout_ms") if name in values}
+        times = {name: values.pop(name) for name in _TIMES if name in values}
         known = self.setup.__func__.__code__.co_varnames[1:self.setup.__func__.__code__.co_argcount]
         for name in values:
             if name not in known:
@@ -363,6 +368,7 @@ class MooncakeDistributedStore(_store.Store):
             timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
             put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
             exist_timeout_ms = _bytes("exist_timeout_ms", times.get("exist_timeout_ms", min(1000, timeout_ms)))
+            connect_wait_ms = _bytes("connect_wait_ms", times.get("connect_wait_ms", min(_CONNECT_WAIT_MS, timeout_ms)))
             if _flag("enable_client_http_server", http_server):
                 _log.warning("enable_client_http_server: there is no HTTP server in clients; see the master's /metrics")
         except _Refused as refused:
@@ -372,7 +378,7 @@ class MooncakeDistributedStore(_store.Store):
         name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
         code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
                           os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0,
-                          exist_timeout_ms, tenant, None, 0)
+                          exist_timeout_ms, tenant, None, 0, connect_wait_ms)
         if code == 0:
             self._hostname = name
         return code
@@ -392,7 +398,7 @@ class MooncakeDistributedStore(_store.Store):
         _warn_of_variables()
         name = "%s:%d" % (os.uname().nodename, _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
         code = self._open(None, name, None, 0, 0, None, "auto", os.environ.get("YOLK_SECRET_FILE"), 30000, 1000,
-                          buffer_size == 0, 1000, None, server, pool_size)
+                          buffer_size == 0, 1000, None, server, pool_size, _CONNECT_WAIT_MS)
         if code == 0:
             self._hostname = name
         return code

@@ -147,8 +147,11 @@ int batch_config(struct batch *batch, PyObject *config)
         refuse_other_copies(batch, config) != 0)
         return -1;
     batch->options.replica_num = replicas > UINT32_MAX ? UINT32_MAX : (uint32_t)replicas;
-    if (replicas == 0)
-        batch->failure = code_with_text(
-            YOLK_ERR_INVALID, "ReplicateConfig.replica_num is 0: a put makes 1 to 4 copies");
+    if (replicas == 0 || replicas > UINT32_MAX)
+        batch->failure = code_with_text(YOLK_ERR_INVALID,
+                                        replicas == 0 ? "ReplicateConfig.replica_num is 0: a "
+                                                        "put makes 1 to 4 copies"
+                                                      : "ReplicateConfig.replica_num is more "
+                                                        "than 2**32: a put makes 1 to 4 copies");
     return 0;
 }

@@ -11,18 +11,20 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     static char *names[] = {"master",     "name",        "host",           "segment_size",
                             "ssd_size",   "ssd_path",    "transport",      "secret_file",
                             "timeout_ms", "put_wait_ms", "zero_copy_only", "exist_timeout_ms",
-                            "tenant_id",  "real_client", "pool_size",      NULL};
+                            "tenant_id",  "real_client", "pool_size",      "connect_wait_ms",
+                            NULL};
     struct store *self = (struct store *)object;
     struct yolk_store_options options;
-    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms, pool_size;
+    unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms, pool_size,
+        connect_wait_ms;
     int zero_copy_only;
     int64_t code;
     yolk_store_options_init(&options);
-    if (!argument_parse(args, named, "zzzKKzzzKKpKzzK", names, &options.master, &options.name,
+    if (!argument_parse(args, named, "zzzKKzzzKKpKzzKK", names, &options.master, &options.name,
                         &options.host, &segment_size, &ssd_size, &options.ssd_path,
                         &options.transport, &options.secret_file, &timeout_ms, &put_wait_ms,
                         &zero_copy_only, &exist_timeout_ms, &options.tenant_id,
-                        &options.real_client, &pool_size))
+                        &options.real_client, &pool_size, &connect_wait_ms))
         return NULL;
     if (self->session != NULL || self->opening)
         return PyLong_FromLongLong(
@@ -32,6 +34,7 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     options.timeout_ms = timeout_ms;
     options.put_wait_ms = put_wait_ms;
     options.pool_size_bytes = pool_size;
+    options.connect_wait_ms = connect_wait_ms;
     struct session *session;
     self->opening = 1;
     PyThreadState *thread = PyEval_SaveThread();

@@ -229,8 +229,8 @@ void admin_page_remove_all(void *self, struct http_exchange *exchange)
         return;
     bool force = is_true(http_query(request, "force"));
     uint64_t number = http_exchange_defer(exchange, REMOVE_ALL_MS);
-    if (server_remove_all(http->server, text && text->size > 0 ? tenant : NULL, force, number) !=
-        YOLK_OK)
+    /* "tenant_id=" is the default tenant, as on the other pages, and not all of them. */
+    if (server_remove_all(http->server, text ? tenant : NULL, force, number) != YOLK_OK)
         admin_fail(exchange, 503, UPSTREAM_INTERNAL_ERROR, yolk_last_error());
 }
 

@@ -168,6 +168,9 @@ enum yolk_status cli_store_open_with(const struct cli_command *command,
                                      const struct yolk_store_options *options,
                                      struct yolk_store **out)
 {
+    /* A program says what it waits for, and its master may be started after it. */
+    struct yolk_store_options patient = *options;
+    patient.connect_wait_ms = options->timeout_ms;
     struct waiting waiting = {
         .command = command, .master = options->master, .timeout_ms = options->timeout_ms};
     struct thread thread = {.running = false};
@@ -176,7 +179,7 @@ enum yolk_status cli_store_open_with(const struct cli_command *command,
     if (strcmp(options->master, "embedded") != 0 &&
         thread_start(&thread, "waiting", tell_waiting, &waiting) != YOLK_OK)
         base_error_clear(); /* then nobody says so */
-    enum yolk_status status = yolk_store_open(options, out);
+    enum yolk_status status = yolk_store_open(&patient, out);
     mutex_lock(&waiting.lock);
     waiting.over = true;
     condition_signal(&waiting.changed);

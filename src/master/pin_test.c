@@ -268,6 +268,45 @@ static void replicas_never_share_a_segment(void **state)
     }
 }
 
+static int two_copies(const char *key, uint32_t flags, uint32_t *copies)
+{
+    struct wire_put_start_reply reply = kit_start_put(
+        &kit, 2, other, ++kit.op, key, VALUE, &(struct wish){.flags = flags, .replica_num = 2});
+    struct wire_result result = wire_result_at(reply.results, 0);
+    *copies = result.replica_count;
+    return result.status;
+}
+
+/* A node is not placed in before its owner has said that it knows of all sessions: a put that came
+ * just then had one copy. Who would rather wait hears so, and nothing is kept for it meanwhile. */
+static void fewer_copies_are_not_made_when_more_come_soon(void **state)
+{
+    (void)state;
+    uint32_t copies;
+    uint64_t third = kit_open(&kit, 3, 1);
+    kit_ack(&kit);
+    (void)kit_mount(&kit, 3, third, SEGMENT);
+    assert_int_equal(two_copies("k", WIRE_PUT_ALL_COPIES, &copies), YOLK_ERR_AGAIN);
+    assert_int_equal(kit_stats(&kit).extents, 0);
+    assert_int_equal(kit_stats(&kit).put_short, 0);
+    assert_int_equal(two_copies("old", 0, &copies), YOLK_OK); /* who does not ask so */
+    assert_int_equal(copies, 1);
+    assert_int_equal(kit_stats(&kit).put_short, 1);
+    kit_ack(&kit);
+    assert_int_equal(two_copies("k", WIRE_PUT_ALL_COPIES, &copies), YOLK_OK);
+    assert_int_equal(copies, 2);
+    assert_int_equal(kit_stats(&kit).put_short, 1);
+}
+
+/* Where no more are to come nothing is waited for. */
+static void fewer_copies_are_made_when_there_are_no_more(void **state)
+{
+    (void)state;
+    uint32_t copies;
+    assert_int_equal(two_copies("k", WIRE_PUT_ALL_COPIES, &copies), YOLK_OK);
+    assert_int_equal(copies, 1);
+}
+
 static void same_segment_follows_the_first_key(void **state)
 {
     (void)state;
@@ -310,6 +349,8 @@ int main(void)
         KIT_TEST(hard_pins_outlive_the_master),
         KIT_TEST(preferred_segments_are_tried_in_order),
         KIT_TEST(replicas_never_share_a_segment),
+        KIT_TEST(fewer_copies_are_not_made_when_more_come_soon),
+        KIT_TEST(fewer_copies_are_made_when_there_are_no_more),
         KIT_TEST(same_segment_follows_the_first_key),
         KIT_TEST(wrong_wishes_are_refused),
     };

@@ -23,15 +23,25 @@ static bool is_doubtful(const struct master_segment *segment)
                              (segment->failed_at != 0 && owner->last_seen <= segment->failed_at));
 }
 
-static bool usable(const struct master_segment *segment, const struct choice *choice)
+static bool is_taken(const struct master_segment *segment, const struct choice *choice)
 {
-    if (segment->state != SEGMENT_OPEN || master_segment_is_disk(segment) ||
-        segment->unmount_pending || !master_segment_knows_sessions(segment) ||
-        (!choice->doubtful_too && is_doubtful(segment)))
-        return false;
     for (uint32_t i = 0; i < choice->count; i++)
         if (choice->taken[i]->segment == segment)
-            return false;
+            return true;
+    return false;
+}
+
+static bool may_be_given(const struct master_segment *segment, const struct choice *choice)
+{
+    return segment->state == SEGMENT_OPEN && !master_segment_is_disk(segment) &&
+           !segment->unmount_pending && (choice->doubtful_too || !is_doubtful(segment)) &&
+           !is_taken(segment, choice);
+}
+
+static bool usable(const struct master_segment *segment, const struct choice *choice)
+{
+    if (!may_be_given(segment, choice) || !master_segment_knows_sessions(segment))
+        return false;
     if (!choice->wish->hard)
         return true;
     bool fits = master_pin_fits(choice->core, segment, choice->size);
@@ -161,6 +171,21 @@ static struct master_extent *take_any(struct master_core *core, struct choice *c
     return spill == NULL ? NULL : take(spill, size);
 }
 
+/* An owner has only to answer: that it knows of all sessions (of one that is new, or it is), or
+ * that what was evicted is gone. */
+static bool is_soon(const struct master_core *core, const struct choice *choice)
+{
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (may_be_given(segment, choice) && !is_doubtful(segment) &&
+            choice->size <= base_extents_capacity(segment->alloc) &&
+            (!master_segment_knows_sessions(segment) || segment->ack_bytes > 0))
+            return true;
+    }
+    return false;
+}
+
 struct master_extent *master_place(struct master_core *core, uint64_t size,
                                    struct master_extent *const *taken, uint32_t count,
                                    struct master_wish *wish)
@@ -170,6 +195,7 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
     if (extent != NULL)
         return extent;
     extent = take_any(core, &choice);
+    wish->soon = extent == NULL && is_soon(core, &choice);
     core->stats.put_not_preferred +=
         extent != NULL && wish->preferred.size > 0 && !is_preferred(extent->segment, wish);
     return extent;

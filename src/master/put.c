@@ -315,7 +315,10 @@ static enum yolk_status equip(struct master_core *core, struct starting *startin
     take_space(core, put, starting->want, &wish);
     if (put->extent_count == 0)
         return no_place(core, &wish, put->size);
-    core->stats.put_short += put->extent_count < starting->want;
+    bool fewer = put->extent_count < starting->want;
+    if (fewer && wish.soon && (starting->msg->flags & WIRE_PUT_ALL_COPIES))
+        return YOLK_ERR_AGAIN;
+    core->stats.put_short += fewer;
     if ((starting->msg->flags & WIRE_PUT_SAME_SEGMENT) && starting->first_segment == 0)
         starting->first_segment = put->extents[0]->segment->id;
     return YOLK_OK;

@@ -492,6 +492,7 @@ struct master_wish {
     bool hard;
     bool limited, open; /* out: hard pins left no room in one; they did in another */
     bool over_quota;    /* out */
+    bool soon;          /* out: there is none just now, but some is on its way */
 };
 /* An OPEN extent in some segment that none of `taken` is in; NULL when there is no room. */
 struct master_extent *master_place(struct master_core *core, uint64_t size,

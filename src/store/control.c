@@ -30,6 +30,7 @@ static void perform_connect(struct yolk_store *store, uint64_t session)
     mutex_lock(&control->lock);
     uint64_t now = clock_real_now_ns();
     control->connect_status = status;
+    control->hopeless = store_is_hopeless(store, status, &control->refused_ns);
     if (status == YOLK_OK) {
         store_session_connected(control->session, now, instance);
     } else {
@@ -263,7 +264,7 @@ int store_control_wait_open(struct yolk_store *store, uint64_t deadline_ns)
     while (!store_session_is_open(control->session)) {
         const char *text;
         int refusal = store_session_last_refusal(control->session, &text);
-        if (control->failed_once && is_final(control->connect_status)) {
+        if (control->hopeless || (control->failed_once && is_final(control->connect_status))) {
             status = base_fail(control->connect_status, 0, "%s", control->connect_text);
             break;
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls on values. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -188,9 +189,20 @@ static int check_features(struct yolk_store *store, const struct store_put_how *
                            store->master);
 }
 
+/* What the master refused a whole message for, it has said. */
+static int put_status(const struct yolk_kv *kvs, size_t count)
+{
+    char said[MAX_LAST_ERROR];
+    (void)snprintf(said, sizeof(said), "%s", yolk_last_error());
+    int status = batch_status(kvs, count);
+    return status == YOLK_ERR_INVALID && said[0] != '\0' ? base_fail(status, 0, "%s", said)
+                                                         : status;
+}
+
 static int run_put(struct yolk_store *store, struct yolk_kv *kvs, struct store_item *items,
                    size_t count, const struct store_put_how *how)
 {
+    base_error_clear();
     struct store_put *put = NULL;
     uint64_t deadline_ns = deadline_of(store);
     uint64_t space_ns = clock_after_ms(clock_real_now_ns(), store->options.put_wait_ms);
@@ -231,7 +243,7 @@ static int put_values(struct yolk_store *store, struct yolk_kv *kvs, size_t coun
     if (status == YOLK_OK) {
         for (size_t i = 0; i < count; i++)
             kvs[i].result = items[i].result;
-        status = batch_status(kvs, count);
+        status = put_status(kvs, count);
     } else {
         fail_all(kvs, count, status);
     }

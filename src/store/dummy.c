@@ -267,6 +267,7 @@ int store_ask_real_client(struct yolk_store *store, uint64_t deadline_ns)
 {
     const char *at = store->options.real_client;
     struct net_address address;
+    uint64_t refused_ns = 0;
     int status = net_address_parse(at, 0, &address);
     if (status != YOLK_OK)
         return base_fail_context(YOLK_ERR_CONFIG, "store option real_client is \"%s\"", at);
@@ -276,7 +277,8 @@ int store_ask_real_client(struct yolk_store *store, uint64_t deadline_ns)
         bool again = status == YOLK_ERR_TIMEOUT || yolk_status_scope(status) == YOLK_SCOPE_LINK;
         if (status == YOLK_ERR_PROTOCOL)
             again = false;
-        if (!again || clock_real_now_ns() >= deadline_ns)
+        if (!again || clock_real_now_ns() >= deadline_ns ||
+            store_is_hopeless(store, status, &refused_ns))
             break;
         usleep(AGAIN_MS * 1000);
     }

@@ -3,6 +3,7 @@
 #ifndef YOLK_STORE_INTERNAL_H
 #define YOLK_STORE_INTERNAL_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include <yolk/store.h>
@@ -40,6 +41,8 @@ struct store_control {
     int unmount_status;
     int closed;
     int connect_status;
+    bool hopeless;       /* that is so for longer than opening waits */
+    uint64_t refused_ns; /* since then every try was refused; 0: the last one was not */
     char connect_text[512];
 };
 
@@ -102,6 +105,11 @@ YOLK_MUST_USE int store_qualify(const struct yolk_store *store, struct store_ite
 void store_unqualify(const void **key, size_t *key_size);
 /* Checks options->tenant_id and keeps it. */
 YOLK_MUST_USE int store_take_tenant(struct yolk_store *store, const char *tenant);
+
+/* open.c */
+/* A try to connect ended with `status`, and so have all for longer than one is to wait. *since_ns,
+ * at first 0, is kept between the calls. */
+bool store_is_hopeless(const struct yolk_store *store, int status, uint64_t *since_ns);
 
 /* dummy.c */
 /* What to open with, from the real client. */

@@ -27,6 +27,7 @@
 #include "transport/uring/uring.h"
 
 enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
+enum { CONNECT_WAIT_DEFAULT_MS = 2000 };
 enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
 enum { SSD_SYNC_DEFAULT_MS = 100, SSD_SYNC_MAX_MS = 60000 };
 enum { PREFAULT_RESERVE = 8 }; /* this part of the available memory is left to others */
@@ -38,6 +39,7 @@ void yolk_store_options_init(struct yolk_store_options *options)
     options->put_wait_ms = PUT_WAIT_DEFAULT_MS;
     options->timeout_ms = TIMEOUT_DEFAULT_MS;
     options->drain_grace_ms = GRACE_DEFAULT_MS;
+    options->connect_wait_ms = CONNECT_WAIT_DEFAULT_MS;
     options->replica_num = 1;
     options->ssd_sync_ms = SSD_SYNC_DEFAULT_MS;
 }
@@ -207,11 +209,24 @@ static int make_client(struct yolk_store *store)
     return store_client_create(&options, &store->client);
 }
 
+bool store_is_hopeless(const struct yolk_store *store, int status, uint64_t *since_ns)
+{
+    uint64_t now = clock_real_now_ns();
+    if (status != YOLK_ERR_REFUSED) {
+        *since_ns = 0;
+        return false;
+    }
+    if (*since_ns == 0)
+        *since_ns = now;
+    return now >= clock_after_ms(*since_ns, store->options.connect_wait_ms);
+}
+
 /* A node that was not told its address takes the one it reaches the master from. */
 static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
 {
     char text[300];
     uint8_t instance[16];
+    uint64_t refused_ns = 0;
     if (store->host != NULL || store->embedded != NULL || store->options.segment_size_bytes == 0)
         return YOLK_OK;
     for (;;) {
@@ -220,7 +235,7 @@ static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
             break;
         uint64_t now = clock_real_now_ns();
         if (now >= deadline_ns || status == YOLK_ERR_AUTH || status == YOLK_ERR_VERSION ||
-            status == YOLK_ERR_PROTOCOL)
+            status == YOLK_ERR_PROTOCOL || store_is_hopeless(store, status, &refused_ns))
             return status;
         usleep(RETRY_MS * 1000);
     }

@@ -50,6 +50,7 @@ enum phase {
 /* A key whose transfer fails this often is given up; each try has new space and maybe another node.
  */
 enum { TRIES_MAX = 3 };
+enum { LAST_TRIES = 4 }; /* so many of the longest waits before the end nothing is waited for */
 
 struct store_put {
     struct store_holds *holds;
@@ -313,16 +314,28 @@ static uint16_t phase_message(const struct store_put *put)
                                      : WIRE_PUT_REVOKE;
 }
 
-/* Encodes the present phase's message. */
-static int encode(struct store_put *put)
+/* A master that may have more copies in a moment is to say so, not to make fewer: until the time
+ * for space is over, with some left for a last try that takes what there is. */
+static struct store_put_how how_at(const struct store_put *put, uint64_t now_ns)
 {
+    struct store_put_how how = put->how;
+    if (how.replica_num > 1 && now_ns < put->space_deadline_ns &&
+        now_ns + LAST_TRIES * put->tuning.backoff_max_ns < put->deadline_ns)
+        how.flags |= WIRE_PUT_ALL_COPIES;
+    return how;
+}
+
+/* Encodes the present phase's message. */
+static int encode(struct store_put *put, uint64_t now_ns)
+{
+    struct store_put_how how = how_at(put, now_ns);
     store_holds_stamp(put->holds, &put->stamp);
     switch (put->phase) {
     case PHASE_START:
         put->epoch = put->stamp.epoch;
         put->session = put->stamp.session;
         return store_message_put_start(&put->message, &put->stamp, put->op, put->items, put->window,
-                                       put->window_count, &put->how);
+                                       put->window_count, &how);
     case PHASE_END:
     case PHASE_REVOKE:
         return store_message_keys(&put->message, phase_message(put), &put->stamp, put->op,
@@ -390,7 +403,7 @@ static int next_send(struct store_put *put, uint64_t now_ns, struct store_action
                                                                         : put->deadline_ns);
         return 1;
     }
-    int status = encode(put);
+    int status = encode(put, now_ns);
     if (status == YOLK_OK && put->stamp.session == 0) {
         /* Without a session nothing can be asked; the control thread is opening one. */
         back_off(put, now_ns);

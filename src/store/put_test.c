@@ -299,6 +299,39 @@ static void waits_for_space(void **state)
     finish(&f);
 }
 
+/* All copies are waited for as space is; the last try takes what there is, also when the time for
+ * space ends with that of the call. */
+static void waits_for_all_copies(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        struct fixture f;
+        struct wire_put_start start;
+        begin(&f, 1, 100, 1, 1);
+        store_put_destroy(f.put);
+        uint64_t began = f.now;
+        assert_int_equal(store_put_create(f.holds, &f.tuning, f.items, 1,
+                                          &(struct store_put_how){.replica_num = 2},
+                                          began + 500 * MS, began + (whole ? 500 : 1000) * MS,
+                                          &f.put),
+                         YOLK_OK);
+        for (;;) {
+            expect_send(&f, WIRE_PUT_START);
+            assert_int_equal(wire_decode(WIRE_PUT_START, f.action.body, f.action.body_size, &start),
+                             YOLK_OK);
+            if (!(start.flags & WIRE_PUT_ALL_COPIES))
+                break;
+            place(&f, YOLK_ERR_AGAIN, 0);
+            granted(&f, YOLK_OK);
+        }
+        if (whole)
+            assert_true(f.now >= began + 250 * MS && f.now < began + 500 * MS);
+        else
+            assert_int_equal(f.now, began + 500 * MS);
+        finish(&f);
+    }
+}
+
 static void does_not_wait_for_what_fits_nowhere(void **state)
 {
     (void)state;
@@ -509,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_quota_is_waited_for),
         cmocka_unit_test(one_replica_fails),
         cmocka_unit_test(waits_for_space),
+        cmocka_unit_test(waits_for_all_copies),
         cmocka_unit_test(does_not_wait_for_what_fits_nowhere),
         cmocka_unit_test(lost_answers_are_asked_for_again),
         cmocka_unit_test(nothing_answers),

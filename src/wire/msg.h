@@ -90,6 +90,7 @@ enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2 };
 #define WIRE_PUT_UPSERT       1u /* in place of what the key has */
 #define WIRE_PUT_HARD_PIN     2u
 #define WIRE_PUT_SAME_SEGMENT 4u /* all of the message where the first of it goes */
+#define WIRE_PUT_ALL_COPIES   8u /* rather AGAIN than fewer, while more may be had in a moment */
 #define WIRE_FACT_HARD_PIN    1u /* PLACED: fact.session */
 /* Keys of one message, as far as the wire is concerned; the master's own limit a turn may be lower.
  */

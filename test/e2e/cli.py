@@ -566,7 +566,9 @@ def _(c):
     at = ("--master", address)
     data = os.urandom(300_000)
     wanted(c, 0, "put", *at, "--replica-num", "2", "k", stdin=data)
+    # Both nodes are there, so it has two copies, however little time they have been there.
     out, _ = wanted(c, 0, "stat", *at)
+    check_in(b"put_short 0\n", out)
     check_equal(wanted(c, 0, "get", *at, "k")[0] == data, True)
     # One of the two nodes may go without a loss.
     c.processes[1].kill()

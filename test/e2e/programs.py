@@ -271,6 +271,12 @@ def tenants(c):
     code, text = http(at, "/api/v1/remove_all?force=true&tenant_id=red", "POST")
     check_equal(json.loads(text), {"success": True, "removed_count": 1})
     check_equal([http(at, f"/query_key?key=k{more}")[0] for more in ("", "&tenant_id=red")], [200, 404])
+    # A name of nothing (a shell's variable that is not set) is the default one's, not everybody's.
+    put(master.address, "k", b"that of red", "--tenant", "red")
+    code, text = http(at, "/api/v1/remove_all?force=true&tenant_id=", "POST")
+    check_equal(json.loads(text), {"success": True, "removed_count": 1})
+    check_equal([http(at, f"/query_key?key=k{more}")[0] for more in ("", "&tenant_id=red")], [404, 200])
+    check_equal(json.loads(http(at, "/api/v1/remove_all?force=true", "POST")[1])["removed_count"], 1)
     check_equal(http(at, page + "?tenant_id=red", "DELETE")[0], 200)
     check_equal(http(at, page + "?tenant_id=red", "DELETE")[0], 404)
 
@@ -496,6 +502,33 @@ if code == 0:
     check_in(closed, setup(closed, "short"))
     check_in("speaks 7 to 9", setup(versions.address, "short"))
     check_in("no.such.host.invalid", setup("no.such.host.invalid:1", "short"))
+
+
+@test("programs.nothing_listens")
+def nothing_listens(c):
+    """setup() does not wait its whole time limit of 30 s where the connection is refused, nor does setup_dummy()."""
+    script = """
+import sys
+import mooncake.store as m
+for segment in (0, 16 << 20):
+    print(m.MooncakeDistributedStore().setup(master_server_addr=sys.argv[1], global_segment_size=segment), m.last_error())
+print(m.MooncakeDistributedStore().setup_dummy(1 << 20, 1 << 20, sys.argv[1]), m.last_error())
+print(m.MooncakeDistributedStore().setup({"master_server_addr": sys.argv[1], "connect_wait_ms": 60000, "timeout_ms": 20000}))
+"""
+    closed = f"127.0.0.1:{free_port()}"
+    begun = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-c", script, closed], stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": folder()})
+    lines = [process.stdout.readline() for _ in range(3)]
+    check(time.monotonic() - begun < 25, "one of three waited to its time limit")
+    for line in lines:
+        check_in("-900", line)
+        check_in("refused", line.lower())
+        check_in(closed, line)
+    # With the time for it, a master that starts later is met.
+    c.master(port=int(closed.rsplit(":", 1)[1]))
+    check_equal(process.stdout.readline().strip(), "0")
+    check_equal(process.wait(timeout=60), 0)
 
 
 @test("programs.waiting_is_said")
