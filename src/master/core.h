@@ -117,13 +117,13 @@ struct master_sink {
     X(live_bytes, "master_allocated_bytes", "bytes of readable replicas")                          \
     X(open_bytes, "master_processing_bytes", "bytes of replicas being written")                    \
     X(limbo_bytes, "master_limbo_bytes", "bytes given up but not yet reusable")                    \
-    X(lost_bytes, "master_lost_bytes", "bytes of replicas in lost segments")                       \
+    X(lost_bytes, "master_lost_bytes", "bytes in use in lost segments")                            \
     X(extents, "master_extents", "extents in use, limbo included")                                 \
     X(disk_segments, "master_disk_segments", "mounted disks")                                      \
     X(disk_capacity_bytes, "master_disk_total_capacity_bytes", "bytes of mounted disks")           \
     X(disk_live_bytes, "master_disk_allocated_bytes", "bytes of readable replicas on disks")       \
     X(disk_limbo_bytes, "master_disk_limbo_bytes", "bytes on disks given up but not yet reusable") \
-    X(disk_lost_bytes, "master_disk_lost_bytes", "bytes of replicas on lost disks")                \
+    X(disk_lost_bytes, "master_disk_lost_bytes", "bytes in use on lost disks")                     \
     X(disk_extents, "master_disk_extents", "extents in use on disks, limbo included")              \
     X(disks_failing, "master_disk_failing", "mounted disks that failed the last copy to them")     \
     X(disks_full, "master_disk_full", "mounted disks that had no room for the last copy to them")  \

@@ -297,10 +297,20 @@ static void count_clean(const struct master_extent *extent, int sign)
     tier->clean_room += (uint64_t)sign * master_disk_room(size);
 }
 
+/* A pinned one is never named clean, but its copy takes room on the disk all the same. */
+static void count_room(struct master_extent *extent, bool has_room)
+{
+    uint64_t room = master_disk_room(master_extent_size(extent));
+    if (extent->has_room != has_room)
+        extent->segment->tier.clean_room += has_room ? room : -room;
+    extent->has_room = has_room;
+}
+
 static void leave_list(struct master_extent *extent)
 {
     if (extent->list == IN_NO_LIST)
         return;
+    count_room(extent, false);
     if (extent->list == IN_PROBED)
         extent->segment->probed_bytes -= master_extent_size(extent);
     if (extent->list == IN_CLEAN)
@@ -325,6 +335,8 @@ void master_extent_use(struct master_extent *extent)
         bool hard = extent->object->pin == PIN_HARD;
         base_list_push_back(hard ? &extent->segment->hard : &extent->segment->soft, &extent->order);
         extent->list = hard ? IN_HARD : IN_SOFT;
+        count_room(extent, !master_segment_is_disk(extent->segment) &&
+                               master_object_disk(extent->object) != NULL);
         return;
     }
     const struct master_policy *policy = extent->segment->policy;

@@ -63,7 +63,7 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
         stats->objects_lost += lost ? segment->live_count : 0;
         stats->open_bytes += segment->open_bytes;
         stats->hard_bytes += segment->hard_bytes;
-        *sums.limbo += segment->dead_bytes;
+        *(lost ? sums.lost : sums.limbo) += segment->dead_bytes;
         *sums.extents += base_extents_used_count(segment->alloc);
     }
 }
@@ -112,7 +112,7 @@ static void count_segment(const struct master_segment *segment, struct master_st
         if (extent->state == EXTENT_OPEN)
             stats->open_bytes += size;
         else if (extent->state == EXTENT_DEAD)
-            *sums.limbo += size;
+            *(lost ? sums.lost : sums.limbo) += size;
         else
             *(lost ? sums.lost : sums.live) += size;
         if (extent->object != NULL && extent->object->pin == PIN_HARD &&
@@ -205,7 +205,7 @@ static const char *check_segment(const struct master_segment *segment, uint64_t 
         uint64_t size = base_extents_size(segment->alloc, h);
         probed += extent->list == IN_PROBED ? size : 0;
         clean += extent->list == IN_CLEAN ? size : 0;
-        room += extent->list == IN_CLEAN ? master_disk_room(size) : 0;
+        room += extent->list == IN_CLEAN || extent->has_room ? master_disk_room(size) : 0;
         dirty += extent->list == IN_DIRTY ? size : 0;
         guarded += extent->refs > 0;
         *refs += extent->refs;

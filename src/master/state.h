@@ -91,6 +91,7 @@ struct master_extent {
     uint8_t state, fact_state, list;
     bool inserted;   /* the policy has had it */
     bool awaits_ack; /* counted in the segment's ack_bytes */
+    bool has_room;   /* pinned; its copy on the disk is counted in the tier's clean_room */
 };
 _Static_assert(sizeof(struct master_extent) <= 96, "as many as objects, and more");
 

@@ -357,8 +357,12 @@ void master_tier_hit(struct master_core *core, struct master_extent *disk)
 void master_tier_disk_gone(struct master_object *object)
 {
     MASTER_EXTENTS_FOREACH(extent, object)
-    if (extent->list == IN_CLEAN)
-        master_extent_named(extent, IN_DIRTY, true);
+    {
+        if (extent->list == IN_CLEAN)
+            master_extent_named(extent, IN_DIRTY, true);
+        else if (extent->has_room)
+            master_extent_use(extent);
+    }
 }
 
 void master_tier_room(struct master_core *core, struct master_segment *disk)
