@@ -211,6 +211,18 @@ static bool read_head(struct reader *reader, struct http_text head)
     return true;
 }
 
+/* A request may still become of these bytes. What cannot is answered at once: mostly it is a client
+ * of the store that was given this port, and waits for its own kind of answer. */
+static bool may_be_http(const uint8_t *data, size_t size)
+{
+    if (size > 0 && (data[0] < 'A' || data[0] > 'Z')) /* no method starts so */
+        return false;
+    for (size_t i = 0; i < size && data[i] != ' '; i++)
+        if (data[i] < ' ' || data[i] >= 0x7f || i == HTTP_METHOD_MAX)
+            return false;
+    return true;
+}
+
 enum http_state http_decode(const uint8_t *data, size_t size, size_t body_max,
                             struct http_request *request, struct http_refusal *refusal)
 {
@@ -218,7 +230,7 @@ enum http_state http_decode(const uint8_t *data, size_t size, size_t body_max,
     *request = (struct http_request){.method = HTTP_OTHER};
     size_t look = size < HTTP_HEAD_MAX ? size : HTTP_HEAD_MAX;
     const uint8_t *end = look > 0 ? memmem(data, look, "\r\n\r\n", 4) : NULL;
-    if (size > 0 && (data[0] < 'A' || data[0] > 'Z')) { /* no method starts so: answer at once */
+    if (!may_be_http(data, size)) {
         refuse(&reader, 400, "This is an HTTP port of Yolk: HTTP/1 only.");
         return HTTP_BAD;
     }

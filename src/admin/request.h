@@ -15,6 +15,7 @@
 #define HTTP_HEAD_MAX   65536u /* request line and headers */
 #define HTTP_PATH_MAX   256u   /* with its end */
 #define HTTP_FIELDS_MAX 100u
+#define HTTP_METHOD_MAX 32u
 #define HTTP_QUERY_MAX  16u
 
 /* Bits, so that a route can say which it takes. */

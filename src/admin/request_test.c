@@ -123,6 +123,14 @@ static void test_refusals(void **state)
         assert_int_equal(refusal.code, CASES[i].code);
         assert_non_null(refusal.text);
     }
+    /* The first bytes of a client of the store, given the wrong port: it is not kept waiting. */
+    static const uint8_t hello[] = {'Y', 'K', 1, 0, 32, 0, 0, 0};
+    assert_int_equal(http_decode(hello, 2, 100, &request, &refusal), HTTP_INCOMPLETE);
+    assert_int_equal(http_decode(hello, sizeof(hello), 100, &request, &refusal), HTTP_BAD);
+    assert_int_equal(refusal.code, 400);
+    assert_int_equal(http_decode((const uint8_t *)"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 33, 100,
+                                 &request, &refusal),
+                     HTTP_BAD);
 }
 
 static void test_bounds_of_the_head(void **state)

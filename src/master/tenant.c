@@ -40,6 +40,42 @@ static struct master_tenant *add(struct master_core *core, const void *name, siz
     return tenant;
 }
 
+struct adoption {
+    struct master_core *core;
+    bool failed;
+};
+
+static void adopt(void *self, struct master_index_entry *entry)
+{
+    struct adoption *adoption = self;
+    struct master_object *object = (struct master_object *)entry;
+    struct master_core *core = adoption->core;
+    struct wire_view key = wire_view_of(object->key, object->entry.key_size);
+    if (!master_tenant_owns(NULL, 0, key))
+        return;
+    struct master_extra *extra = master_extra_need(core, object);
+    adoption->failed |= extra == NULL;
+    if (extra == NULL || extra->tenant != NULL)
+        return;
+    struct master_tenant *tenant = core->extras.standard;
+    extra->tenant = tenant;
+    tenant->object_count++;
+    base_list_push_back(&tenant->objects, &extra->tenant_link);
+    MASTER_EXTENTS_FOREACH(extent, object)
+    tenant->used_bytes += master_segment_is_disk(extent->segment) ? 0 : master_extent_size(extent);
+}
+
+/* While it has no quota the default tenant's values are not counted. Now they are, all in one turn:
+ * what is put meanwhile would be missed otherwise, and this is asked for by hand. */
+static bool adopt_all(struct master_core *core)
+{
+    struct adoption adoption = {core, false};
+    uint64_t cursor = 0;
+    while (core->index != NULL && master_index_walk(core->index, &cursor, adopt, &adoption))
+        ;
+    return !adoption.failed;
+}
+
 enum yolk_status master_tenant_set(struct master_core *core, const char *name, uint64_t quota_bytes)
 {
     int status = base_tenant_check(name, strlen(name));
@@ -53,6 +89,8 @@ enum yolk_status master_tenant_set(struct master_core *core, const char *name, u
     if (tenant == NULL)
         return base_fail(YOLK_ERR_LIMIT, 0, "no room for tenant %s: there are %u of at most %u",
                          name, core->extras.tenant_count, MASTER_TENANTS);
+    if (tenant == core->extras.standard && tenant->quota_bytes == UINT64_MAX && !adopt_all(core))
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to count the values of tenant %s", name);
     tenant->quota_bytes = quota_bytes;
     tenant->registered = true;
     core->extras.tenants_on = true;
@@ -244,8 +282,12 @@ bool master_tenant_room(struct master_core *core, const struct master_object *ob
 enum yolk_status master_tenant_remove(struct master_core *core, const char *name)
 {
     struct master_tenant *tenant = find(core, name, strlen(name));
-    if (tenant == NULL || !tenant->registered || tenant == core->extras.standard)
+    if (tenant == NULL || !tenant->registered)
         return base_fail(YOLK_ERR_NOT_FOUND, 0, "no tenant %s", name);
+    if (tenant == core->extras.standard) { /* it stays, and has as much as there is */
+        tenant->quota_bytes = UINT64_MAX;
+        return YOLK_OK;
+    }
     if (tenant->object_count > 0)
         return base_fail(YOLK_ERR_BUSY, 0, "tenant %s still has %llu keys", name,
                          (unsigned long long)tenant->object_count);

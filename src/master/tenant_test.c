@@ -276,6 +276,30 @@ static void the_default_tenant_may_have_a_quota(void **state)
     assert_int_equal(info_of("default").used_bytes, 8192);
 }
 
+/* Also what was put before it had one; and it can be taken away again. */
+static void a_quota_of_the_default_tenant_counts_what_is_there(void **state)
+{
+    (void)start_with(state, NULL);
+    uint64_t none = open_tenant(2, "");
+    assert_int_equal(kit_wished(&kit, 2, none, "1", VALUE, &plain), YOLK_OK);
+    assert_int_equal(
+        kit_wished(&kit, 2, none, "2", VALUE, &(struct wish){.soft_pin = 1, .ttl_ms = UINT64_MAX}),
+        YOLK_OK);
+    assert_int_equal(kit_wished(&kit, 2, none, "3", 0, &plain), YOLK_OK);
+    assert_int_equal(master_tenant_set(kit.core, "default", 8192), YOLK_OK);
+    assert_int_equal(info_of("default").objects, 3);
+    assert_int_equal(info_of("default").used_bytes, 8192);
+    assert_int_equal(kit_wished(&kit, 2, none, "4", VALUE, &plain), YOLK_OK);
+    assert_false(kit_lists(&kit, 2, none, "1"));
+    assert_int_equal(info_of("default").used_bytes, 8192);
+    assert_int_equal(master_tenant_remove(kit.core, "default"), YOLK_OK);
+    assert_int_equal(kit_wished(&kit, 2, none, "5", 4 * VALUE, &plain), YOLK_OK);
+    assert_true(kit_lists(&kit, 2, none, "2") && kit_lists(&kit, 2, none, "4"));
+    assert_int_equal(master_tenant_set(kit.core, "default", 65536), YOLK_OK);
+    assert_int_equal(info_of("default").used_bytes, 6 * VALUE);
+    assert_int_equal(info_of("default").objects, 4);
+}
+
 static int no_core(void **state)
 {
     *state = &kit;
@@ -299,6 +323,7 @@ int main(void)
         KIT_TEST(figures_of_tenants),
         KIT_TEST(a_tenant_with_keys_stays),
         OTHER_START(the_default_tenant_may_have_a_quota),
+        OTHER_START(a_quota_of_the_default_tenant_counts_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -462,10 +462,11 @@ def first_ten_minutes(c):
     skew = "no common protocol version: the server speaks 7 to 9, the client 1 to 1"
     versions = FakeMaster(of_another_version(skew))
     stranger = FakeMaster(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    pages = "127.0.0.1:%d" % c.master()[0].admin_port
     closed = f"127.0.0.1:{free_port()}"
     for address, says in ((closed, ["refused", closed]), ("no.such.host.invalid:50051", ["no.such.host.invalid"]),
                           ("127.0.0.1:123456", ["123456"]), (versions.address, [skew, versions.address]),
-                          (stranger.address, [stranger.address])):
+                          (stranger.address, [stranger.address]), (pages, [pages, "does not speak"])):
         for command in (["mooncake_client", "--master_server_address", address, "--global_segment_size=16MB"],
                         ["yolk", "node", "--master", address, "--dram", "16MiB"], ["yolk", "ls", "--master", address]):
             begun = time.monotonic()
