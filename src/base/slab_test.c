@@ -97,14 +97,15 @@ static void without_memory_nothing_is_lost(void **state)
 
 /* Sanitizers have memory of their own beside each piece. */
 #if !defined(BASE_SLAB_ON_HEAP) && !defined(__SANITIZE_THREAD__)
-#define RESIDENT_TELLS
+#define MAPPED_TELLS
 
-static uint64_t resident(void)
+/* What is mapped: the resident part is counted by the kernel in lots. All of it is touched. */
+static uint64_t mapped(void)
 {
-    unsigned long long total = 0, pages = 0;
+    unsigned long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "re");
     assert_non_null(file);
-    assert_int_equal(fscanf(file, "%llu %llu", &total, &pages), 2);
+    assert_int_equal(fscanf(file, "%llu", &pages), 1);
     assert_int_equal(fclose(file), 0);
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -119,19 +120,19 @@ static void memory_comes_back(void **state)
     assert_non_null(pieces);
     base_slab_init(&slab, SIZE);
     memset(pieces, 1, PIECES * sizeof *pieces); /* its memory is there before the first look */
-    uint64_t before = resident();
+    uint64_t before = mapped();
     for (uint32_t i = 0; i < PIECES; i++) {
         pieces[i] = base_slab_take(&slab);
         assert_non_null(pieces[i]);
         memset(pieces[i], 1, SIZE);
     }
-    uint64_t full = resident();
+    uint64_t full = mapped();
     assert_true(full - before >= (uint64_t)PIECES * SIZE / 10 * 9);
     assert_true(full - before <= (uint64_t)PIECES * SIZE / 10 * 11);
     for (uint32_t i = 0; i < PIECES; i++)
         if (i % KEPT_EACH != 0)
             base_slab_give(&slab, pieces[i]);
-    assert_true(full - resident() >= (uint64_t)PIECES * SIZE / 10 * 9);
+    assert_true(full - mapped() >= (uint64_t)PIECES * SIZE / 10 * 9);
     for (uint32_t i = 0; i < PIECES; i += KEPT_EACH)
         base_slab_give(&slab, pieces[i]);
     base_slab_destroy(&slab);
@@ -144,7 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_zeroed_and_apart),
         cmocka_unit_test(without_memory_nothing_is_lost),
-#ifdef RESIDENT_TELLS
+#ifdef MAPPED_TELLS
         cmocka_unit_test(memory_comes_back),
 #endif
     };
