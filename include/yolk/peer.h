@@ -39,7 +39,7 @@ struct yolk_peer_options {
     const char *listen;          /* address to listen on; NULL: the same as host */
     uint16_t port;               /* of the handshake; 0: a free one of [port_min, port_max] */
     uint16_t port_min, port_max; /* both 0: 15000 to 17000 */
-    const char *transports;      /* comma list, most preferred first; NULL: loop,shm,tcp */
+    const char *transports;      /* comma list, most preferred first; NULL: all */
     const uint8_t *secret;       /* shared with all peers; NULL: none */
     size_t secret_size;
     uint64_t timeout_ms;        /* of one handshake or metadata call; 0: 3000 */
@@ -71,7 +71,8 @@ enum yolk_permission { YOLK_LOCAL = 0, YOLK_REMOTE_READ = 1, YOLK_REMOTE_WRITE =
 YOLK_MUST_USE enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer,
                                                   uint64_t size, const char *location,
                                                   enum yolk_permission permission);
-/* size 0: whatever was registered at pointer. Waits for accesses of others that are under way, at
+/* pointer and size as registered; size 0: whatever was registered at pointer, a range before its
+ * parts. Waits for accesses of others that are under way, at
  * most timeout_ms; BUSY then, and no new ones are let in: call again. BUSY at once for own requests
  * in flight (nothing happened then). */
 YOLK_MUST_USE enum yolk_status yolk_peer_unregister(struct yolk_peer *peer, void *pointer,

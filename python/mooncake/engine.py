@@ -29,6 +29,8 @@ SUPPORT_INTRA_NVLINK = False
 
 _READ, _WRITE = 1, 2  # of enum yolk_opcode
 _PROBE_TIMEOUT_MS = 3000
+_TIMEOUT_MAX_S = 10 ** 9
+_left_behind = []  # memory of engines that ended before it was quiet
 # The names of upstream's transports, and what they are here; None: no preference.
 _HINTS = {"": None, "unspec": None, "tcp": "tcp", "rdma": "tcp", "shm": "shm", "io_uring": "uring", "nvlink": "nvlink",
           "mnnvl": "nvlink", "gds": "gds", "ascend": "ascend", "sunrise_link": "sunrise_link"}
@@ -60,10 +62,15 @@ def _timeout_ms():
     if text == "":
         return 30000
     try:
-        return max(5, int(text)) * 1000
+        return min(max(5, int(text)), _TIMEOUT_MAX_S) * 1000
     except ValueError:
         _log.warning("MC_TRANSFER_TIMEOUT is %r: must be seconds; 30 are used", text)
         return 30000
+
+
+def _check_length(length):
+    if length < 0:
+        raise TypeError(f"addresses and sizes are 0 to 2**64 - 1, not {length}")
 
 
 def _hint(name):
@@ -82,6 +89,12 @@ class TransferEngine(_store.Engine):
         self._managed = {}
         self._lock = threading.Lock()
         self._limit_ms = _timeout_ms()
+
+    def __del__(self):
+        # Before the managed buffers go, which others may be using until then.
+        managed = getattr(self, "_managed", {})
+        if not self._close() and managed:
+            _left_behind.append(managed)
 
     # -- beginning --
 
@@ -145,6 +158,8 @@ class TransferEngine(_store.Engine):
 
     def allocate_managed_buffer(self, length):
         """The address of `length` bytes, zeroed and registered; 0 if there are not so many."""
+        if length < 0:
+            return 0
         try:
             memory = mmap.mmap(-1, max(int(length), 1))
         except (OSError, ValueError, OverflowError):
@@ -158,14 +173,20 @@ class TransferEngine(_store.Engine):
 
     def free_managed_buffer(self, buffer_addr, length):
         """Undoes allocate_managed_buffer(). 0 or a negative code."""
+        memory = self._managed.get(buffer_addr)
         code = self._unregister(buffer_addr)
-        if code == 0:
-            with self._lock:
-                self._managed.pop(buffer_addr, None)
-        return code
+        if code != 0 or memory is None:
+            return code
+        if self._is_registered(buffer_addr):
+            # Somebody registered it, or a part of it, once more: it may be in use.
+            return self._register(buffer_addr, len(memory), "*") or -4
+        with self._lock:
+            self._managed.pop(buffer_addr, None)
+        return 0
 
     def write_bytes_to_buffer(self, dest_address, src_ptr, length):
-        """Copies the first `length` bytes of bytes-like `src_ptr` to the address. 0."""
+        """Copies the first `length` bytes of bytes-like `src_ptr` to the address. 0, or -1 if there are not so many."""
+        _check_length(length)
         data = bytes(memoryview(src_ptr).cast("B")[:length])
         if len(data) < length:
             return -1
@@ -174,6 +195,7 @@ class TransferEngine(_store.Engine):
 
     def read_bytes_from_buffer(self, source_address, length):
         """The `length` bytes at the address."""
+        _check_length(length)
         return ctypes.string_at(source_address, length)
 
     def get_first_buffer_address(self, segment_name):

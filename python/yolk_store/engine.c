@@ -101,12 +101,27 @@ static void engine_dealloc(PyObject *object)
     }
     if (self->peer != NULL && self->pid == getpid()) {
         PyThreadState *thread = PyEval_SaveThread();
-        compat_engine_close(self->peer);
+        (void)!compat_engine_close(self->peer);
         PyEval_RestoreThread(thread);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
+}
+
+/* Whether nothing is left that touches memory. Nobody else uses the engine any more. */
+static PyObject *engine_close(PyObject *object, PyObject *unused)
+{
+    struct engine *self = (struct engine *)object;
+    int quiet = 1;
+    (void)unused;
+    if (self->peer != NULL && self->pid == getpid()) {
+        PyThreadState *thread = PyEval_SaveThread();
+        quiet = compat_engine_close(self->peer) == YOLK_OK;
+        PyEval_RestoreThread(thread);
+    }
+    self->peer = NULL;
+    return PyBool_FromLong(quiet);
 }
 
 static PyObject *engine_port(PyObject *object, PyObject *unused)
@@ -181,6 +196,17 @@ static PyObject *engine_unregister(PyObject *object, PyObject *args)
     status = yolk_peer_unregister(peer, (void *)(uintptr_t)address, 0);
     PyEval_RestoreThread(thread);
     return answer(status);
+}
+
+static PyObject *engine_is_registered(PyObject *object, PyObject *argument)
+{
+    uint64_t address;
+    if (argument_address(argument, &address) != 0)
+        return NULL;
+    struct yolk_peer *peer = usable((struct engine *)object);
+    return PyBool_FromLong(
+        peer != NULL &&
+        yolk_engine_is_registered(yolk_peer_engine(peer), (void *)(uintptr_t)address, 1));
 }
 
 /* ---- peers ---- */
@@ -278,6 +304,8 @@ static PyObject *engine_notifications(PyObject *object, PyObject *unused)
 
 /* ---- transfers ---- */
 
+#define BYTES_MAX (UINT64_C(1) << 60)
+
 struct call {
     uint64_t segment;
     const char *hint, *name, *message; /* name NULL: no notification */
@@ -351,22 +379,29 @@ static int take_call(struct call *call, PyObject *args)
     return take_requests(call, opcode, lists);
 }
 
-/* A second more for each GB, as in Mooncake. */
+/* A second more for each GB, as in Mooncake. Lengths that cannot be are refused later, so they only
+ * must not wrap it round. */
 static uint64_t deadline_of(struct yolk_peer *peer, const struct call *call)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < call->count; i++)
-        bytes += call->requests[i].size;
+    for (uint32_t i = 0; i < call->count && bytes < BYTES_MAX; i++)
+        bytes += call->requests[i].size < BYTES_MAX ? call->requests[i].size : BYTES_MAX;
     return yolk_engine_now_ns(yolk_peer_engine(peer)) + call->timeout_ms * 1000000u + bytes;
+}
+
+static int fits_hint(struct yolk_peer *peer, struct call *call)
+{
+    char reason[100];
+    if (call->hint == NULL ||
+        yolk_engine_has_transport(yolk_peer_engine(peer), call->hint, reason, sizeof(reason)))
+        return 1;
+    (void)PyOS_snprintf(call->text, sizeof(call->text), "transport %s: %s", call->hint, reason);
+    return 0;
 }
 
 static enum yolk_status transfer(struct yolk_peer *peer, const struct call *call)
 {
-    char reason[256];
     enum yolk_status status = YOLK_OK;
-    if (call->hint != NULL &&
-        !yolk_engine_has_transport(yolk_peer_engine(peer), call->hint, reason, sizeof(reason)))
-        return YOLK_ERR_UNSUPPORTED;
     if (call->count > 0)
         status = yolk_peer_transfer(peer, call->requests, call->count, deadline_of(peer, call));
     if (status == YOLK_OK && call->name != NULL)
@@ -386,6 +421,8 @@ static PyObject *engine_transfer(PyObject *object, PyObject *args)
         result = unusable();
     } else if (call.text[0] != '\0') {
         result = answer_text(YOLK_ERR_INVALID, call.text);
+    } else if (!fits_hint(peer, &call)) {
+        result = answer_text(YOLK_ERR_UNSUPPORTED, call.text);
     } else {
         enum yolk_status status;
         PyThreadState *thread = PyEval_SaveThread();
@@ -499,6 +536,17 @@ static enum yolk_status look(struct yolk_peer *peer, const struct flight *flight
     return result;
 }
 
+static int any_stuck(struct yolk_peer *peer, const struct flight *flight)
+{
+    for (uint32_t i = 0; i < flight->count; i++) {
+        struct yolk_task_status task;
+        if (yolk_engine_batch_poll(yolk_peer_engine(peer), flight->batch, i, &task) != YOLK_OK ||
+            task.status == YOLK_ERR_STUCK)
+            return 1;
+    }
+    return 0;
+}
+
 static enum yolk_status finish(struct yolk_peer *peer, const struct flight *flight, int wait)
 {
     struct yolk_engine *engine = yolk_peer_engine(peer);
@@ -509,6 +557,14 @@ static enum yolk_status finish(struct yolk_peer *peer, const struct flight *flig
         status = look(peer, flight);
     if (status == YOLK_ERR_AGAIN && yolk_engine_now_ns(engine) >= flight->deadline_ns)
         status = YOLK_ERR_TIMEOUT;
+    if (status == YOLK_ERR_TIMEOUT) {
+        /* What the caller is told has ended must touch its memory no more: canceled, it ends, quiet
+         * or STUCK after the drain limit. */
+        for (uint32_t i = 0; i < flight->count; i++)
+            (void)!yolk_engine_batch_cancel(engine, flight->batch, i);
+        if (yolk_engine_batch_wait(engine, flight->batch, 0) == YOLK_OK && any_stuck(peer, flight))
+            status = YOLK_ERR_STUCK;
+    }
     if (status != YOLK_ERR_AGAIN && yolk_engine_batch_free(engine, flight->batch) != YOLK_OK)
         status = YOLK_ERR_STALE;
     return status;
@@ -547,9 +603,11 @@ static PyObject *engine_finish(PyObject *object, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"_open", engine_open, METH_VARARGS, "What initialize() does."},
+    {"_close", engine_close, METH_NOARGS, "Ends it: whether nothing touches memory any more."},
     {"_address", engine_address, METH_NOARGS, "host:port of the handshake; \"\" before _open."},
     {"_pointer", engine_pointer, METH_NOARGS, "The address of the engine; 0 before _open."},
     {"_register", engine_register, METH_VARARGS, "(address, size, location): 0 or a code."},
+    {"_is_registered", engine_is_registered, METH_O, "(address): whether it is of a range."},
     {"_unregister", engine_unregister, METH_VARARGS, "(address): 0 or a code."},
     {"_segment", engine_segment, METH_VARARGS, "(name): a handle, or a negative code."},
     {"_probe", engine_probe, METH_VARARGS, "(segment, timeout_ms): 0 or a code."},

@@ -140,7 +140,7 @@ enum yolk_status compat_engine_open(const struct compat_engine_setup *setup, str
     return status;
 }
 
-void compat_engine_close(struct yolk_peer *peer)
+enum yolk_status compat_engine_close(struct yolk_peer *peer)
 {
     enum yolk_status status = YOLK_OK;
     for (int i = 0; i < CLOSE_TRIES; i++) {
@@ -150,6 +150,7 @@ void compat_engine_close(struct yolk_peer *peer)
     }
     if (status != YOLK_OK)
         log_error("an engine was left as it is: %s", yolk_last_error());
+    return status;
 }
 
 const char *compat_engine_transport(const char *protocol)

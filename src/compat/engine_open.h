@@ -20,7 +20,7 @@ YOLK_MUST_USE enum yolk_status compat_engine_open(const struct compat_engine_set
                                                   struct yolk_peer **out);
 /* Until memory is quiet, at most three drain limits; a peer that is still not is left as it is,
  * with a line. NULL is allowed. */
-void compat_engine_close(struct yolk_peer *peer);
+YOLK_MUST_USE enum yolk_status compat_engine_close(struct yolk_peer *peer);
 /* The transport that serves a protocol of Mooncake's: tcp for rdma, which is said once. */
 const char *compat_engine_transport(const char *protocol);
 

@@ -51,7 +51,7 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
         return engine;
     (void)failed(status, "createTransferEngine");
     if (engine != NULL)
-        compat_engine_close(engine->peer);
+        base_ignore(compat_engine_close(engine->peer));
     free(engine);
     return NULL;
 }
@@ -61,7 +61,7 @@ void destroyTransferEngine(transfer_engine_t handle)
     struct engine *engine = handle;
     if (engine == NULL)
         return;
-    compat_engine_close(engine->peer);
+    base_ignore(compat_engine_close(engine->peer)); /* said already */
     free(engine);
 }
 

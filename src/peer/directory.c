@@ -116,7 +116,13 @@ static enum yolk_status ask(struct yolk_peer *peer, struct peer_entry *entry)
     base_buf_init(&body, MAX_FRAME_BODY);
     if (strcmp(entry->name, peer->name) != 0)
         status = describe(peer, entry, false, clock_after_ms(now, peer->timeout_ms), &body, &reply);
-    if (status == YOLK_OK) /* also for the same life: its routes begin without their old troubles */
+    /* The same life with troubled routes is adopted too: they begin anew. One that is sound stays
+     * as it is, because others may be using it since the caller found an earlier one out of date.
+     */
+    bool sound = status == YOLK_OK && reply.segment == entry->remote_segment &&
+                 entry->engine_segment != 0 &&
+                 yolk_engine_segment_health(peer->engine, entry->engine_segment) == YOLK_OK;
+    if (status == YOLK_OK && !sound)
         status = adopt(peer, entry, &reply);
     base_buf_free(&body);
     entry->asked_ns = clock_real_now_ns();
@@ -180,15 +186,20 @@ static struct peer_entry *find_locked(const struct peer_directory *directory, ui
                : NULL;
 }
 
-struct peer_entry *peer_directory_find(struct yolk_peer *peer, uint64_t segment)
+struct peer_entry *peer_directory_find(struct yolk_peer *peer, uint64_t segment,
+                                       enum yolk_status *status)
 {
+    *status = peer_check(peer);
+    if (*status != YOLK_OK)
+        return NULL;
     mutex_lock(&peer->directory.lock);
     struct peer_entry *entry = find_locked(&peer->directory, segment);
     if (entry != NULL)
         atomic_fetch_add(&entry->users, 1);
     mutex_unlock(&peer->directory.lock);
     if (entry == NULL)
-        base_fail(YOLK_ERR_STALE, 0, "segment %llu is not open", (unsigned long long)segment);
+        *status =
+            base_fail(YOLK_ERR_STALE, 0, "segment %llu is not open", (unsigned long long)segment);
     return entry;
 }
 
@@ -244,6 +255,9 @@ enum yolk_status yolk_peer_open(struct yolk_peer *peer, const char *name, uint64
 {
     if (peer == NULL || name == NULL || segment == NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "opening a peer needs its name");
+    enum yolk_status status = peer_check(peer);
+    if (status != YOLK_OK)
+        return status;
     if (name[0] == '\0')
         name = peer->name;
     if (strlen(name) >= PEER_NAME_MAX)
@@ -260,7 +274,7 @@ enum yolk_status yolk_peer_open(struct yolk_peer *peer, const char *name, uint64
     if (known != NULL)
         return YOLK_OK;
     struct peer_entry *entry = NULL;
-    enum yolk_status status = make(name, &entry);
+    status = make(name, &entry);
     if (status != YOLK_OK)
         return status;
     status = entry->is_file ? open_file(peer, entry) : ask(peer, entry);
@@ -340,12 +354,12 @@ enum yolk_status yolk_peer_buffers(struct yolk_peer *peer, uint64_t segment,
 {
     if (peer == NULL || buffers == NULL || count == NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "listing buffers needs room for the answer");
-    struct peer_entry *entry = peer_directory_find(peer, segment);
+    enum yolk_status status;
+    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
     if (entry == NULL)
-        return YOLK_ERR_STALE;
+        return status;
     *buffers = NULL;
     *count = 0;
-    enum yolk_status status;
     if (entry->is_file) {
         status = file_buffer(peer, entry, buffers, count);
     } else {
@@ -366,10 +380,10 @@ enum yolk_status yolk_peer_probe(struct yolk_peer *peer, uint64_t segment, uint6
 {
     if (peer == NULL)
         return YOLK_ERR_INVALID;
-    struct peer_entry *entry = peer_directory_find(peer, segment);
+    enum yolk_status status;
+    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
     if (entry == NULL)
-        return YOLK_ERR_STALE;
-    enum yolk_status status = YOLK_OK;
+        return status;
     if (!entry->is_file) {
         struct base_buf body;
         struct wire_peer_describe_reply reply;
@@ -398,9 +412,10 @@ enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, cons
         return base_fail(YOLK_ERR_TOO_LARGE, 0,
                          "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
                          message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
-    struct peer_entry *entry = peer_directory_find(peer, segment);
+    enum yolk_status status;
+    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
     if (entry == NULL)
-        return YOLK_ERR_STALE;
+        return status;
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), peer->timeout_ms);
     const struct wire_peer_notify request = {.name = wire_view_text(name),
                                              .message = wire_view_of(message, message_size)};
@@ -408,9 +423,8 @@ enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, cons
     struct wire_status_reply reply;
     struct base_buf body;
     base_buf_init(&body, MAX_FRAME_BODY);
-    enum yolk_status status =
-        entry->is_file ? base_fail(YOLK_ERR_UNSUPPORTED, 0, "a file takes no notification")
-                       : address_of(peer, entry->name, deadline_ns, address);
+    status = entry->is_file ? base_fail(YOLK_ERR_UNSUPPORTED, 0, "a file takes no notification")
+                            : address_of(peer, entry->name, deadline_ns, address);
     if (status == YOLK_OK)
         status = peer_call(&entry->call, &peer->call, address, WIRE_PEER_NOTIFY, &request,
                            deadline_ns, &body);

@@ -28,13 +28,22 @@ enum {
 
 /* -- registry.c: which addresses others may touch -- */
 
+/* A part of a range, registered on its own. */
+struct peer_part {
+    struct base_list node;
+    uint64_t start, size;
+};
 struct peer_range {
     uint64_t start, size;
     enum yolk_permission permission;
     char location[PEER_LOCATION_MAX];
-    uint64_t references;
+    uint64_t references;       /* registrations of it and of its parts */
+    uint64_t whole;            /* those of all of it */
+    struct base_list parts;    /* newest first */
     _Atomic uint64_t accesses; /* of others, under way */
     bool leaving;              /* no new access */
+    bool gone;                 /* from the map; freed by the last who waits */
+    uint32_t waiting;          /* removals that wait for accesses to end */
 };
 struct peer_registry {
     pthread_rwlock_t lock;
@@ -49,12 +58,13 @@ void peer_registry_free(struct peer_registry *registry);
 YOLK_MUST_USE enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t start,
                                                  uint64_t size, const char *location,
                                                  enum yolk_permission permission);
-/* size: in, 0 for whatever begins at start; out, what it is. leaving: an earlier removal gave up
+/* size: in, 0 for whatever was registered at start, the whole range before its parts; out, what it
+ * is. leaving: an earlier removal gave up
  * waiting. */
 YOLK_MUST_USE enum yolk_status peer_registry_find(struct peer_registry *registry, uint64_t start,
                                                   uint64_t *size, bool *leaving);
-/* The last reference waits for accesses of others until deadline_ns. BUSY, NOT_REGISTERED. One
- * thread at a time for one range. */
+/* start and size as they were added. The last one waits for accesses of others until deadline_ns.
+ * BUSY, NOT_REGISTERED. */
 YOLK_MUST_USE enum yolk_status peer_registry_remove(struct peer_registry *registry, uint64_t start,
                                                     uint64_t size, uint64_t deadline_ns);
 /* Records of WIRE_PEER_BUFFER_SIZE bytes. */
@@ -146,8 +156,9 @@ struct peer_directory {
 void peer_metadata_key(const char *name, char key[PEER_KEY_MAX]);
 void peer_directory_init(struct peer_directory *directory);
 void peer_directory_free(struct yolk_peer *peer);
-/* NULL: no such handle. Given back by peer_entry_release. */
-struct peer_entry *peer_directory_find(struct yolk_peer *peer, uint64_t segment);
+/* NULL: no such handle (STALE), or FORKED. Given back by peer_entry_release. */
+struct peer_entry *peer_directory_find(struct yolk_peer *peer, uint64_t segment,
+                                       enum yolk_status *status);
 void peer_entry_release(struct yolk_peer *peer, struct peer_entry *entry);
 /* The engine's segment for it, asking the peer where nothing usable is known: at most once a
  * second, unless `now` is set. */
@@ -160,17 +171,23 @@ struct peer_notifier {
     struct mutex lock;
     struct condition wake;
     struct base_list pending;
-    size_t count;
+    size_t count; /* those that are only prepared too */
     bool ending, started;
     struct thread thread;
 };
 void peer_notifier_init(struct peer_notifier *notifier);
 void peer_notifier_stop(struct yolk_peer *peer);
-YOLK_MUST_USE enum yolk_status peer_notifier_add(struct yolk_peer *peer, uint64_t batch,
-                                                 uint32_t first, uint32_t count,
-                                                 const struct yolk_request *requests,
-                                                 const char *name, const void *message,
-                                                 size_t message_size);
+/* Takes its place in the queue before the transfers are submitted, so that none is moved whose
+ * notification then finds no room: LIMIT, NO_MEMORY. Ends with bind or drop. */
+struct peer_pending;
+YOLK_MUST_USE enum yolk_status peer_notifier_prepare(struct yolk_peer *peer,
+                                                     const struct yolk_request *requests,
+                                                     uint32_t count, const char *name,
+                                                     const void *message, size_t message_size,
+                                                     struct peer_pending **out);
+void peer_notifier_bind(struct yolk_peer *peer, struct peer_pending *pending, uint64_t batch,
+                        uint32_t first);
+void peer_notifier_drop(struct yolk_peer *peer, struct peer_pending *pending);
 /* The batch is about to be freed: what is complete is sent, the rest is dropped. */
 void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch);
 
@@ -194,5 +211,7 @@ struct yolk_peer {
     int pid;
     bool half_closed; /* only the engine is left */
 };
+/* INVALID for NULL; FORKED in a child of the process that made it: its sockets are the parent's. */
+YOLK_MUST_USE enum yolk_status peer_check(const struct yolk_peer *peer);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { PENDING_MAX = 4096, LOOK_NS = 200 * 1000, TARGETS_MAX = 64 };
 
-struct pending {
+struct peer_pending {
     struct base_list node;
     uint64_t batch;
     uint32_t first, count;
@@ -34,13 +34,13 @@ void peer_notifier_init(struct peer_notifier *notifier)
     base_list_init(&notifier->pending);
 }
 
-static void pending_free(struct pending *pending)
+static void pending_free(struct peer_pending *pending)
 {
     free(pending->message);
     free(pending);
 }
 
-static enum outcome look_at(struct yolk_peer *peer, const struct pending *pending)
+static enum outcome look_at(struct yolk_peer *peer, const struct peer_pending *pending)
 {
     for (uint32_t i = 0; i < pending->count; i++) {
         struct yolk_task_status status;
@@ -54,7 +54,7 @@ static enum outcome look_at(struct yolk_peer *peer, const struct pending *pendin
     return OUTCOME_SEND;
 }
 
-static void send_each(struct yolk_peer *peer, const struct pending *pending)
+static void send_each(struct yolk_peer *peer, const struct peer_pending *pending)
 {
     for (size_t i = 0; i < pending->target_count; i++)
         if (yolk_peer_notify(peer, pending->targets[i], pending->name, pending->message,
@@ -68,10 +68,10 @@ static void notifier_main(void *arg)
     struct peer_notifier *notifier = &peer->notifier;
     mutex_lock(&notifier->lock);
     while (!notifier->ending) {
-        struct pending *ready = NULL;
+        struct peer_pending *ready = NULL;
         BASE_LIST_FOREACH_SAFE(node, &notifier->pending)
         {
-            struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+            struct peer_pending *pending = BASE_CONTAINER(node, struct peer_pending, node);
             enum outcome outcome = look_at(peer, pending);
             if (outcome == OUTCOME_WAIT)
                 continue;
@@ -88,7 +88,7 @@ static void notifier_main(void *arg)
             send_each(peer, ready);
             pending_free(ready);
             mutex_lock(&notifier->lock);
-        } else if (notifier->count == 0) {
+        } else if (base_list_empty(&notifier->pending)) {
             condition_wait(&notifier->wake, &notifier->lock);
         } else {
             (void)condition_wait_until(&notifier->wake, &notifier->lock,
@@ -98,20 +98,40 @@ static void notifier_main(void *arg)
     mutex_unlock(&notifier->lock);
 }
 
-static void add_target(struct pending *pending, uint64_t segment)
+static enum yolk_status add_target(struct peer_pending *pending, uint64_t segment)
 {
     for (size_t i = 0; i < pending->target_count; i++)
         if (pending->targets[i] == segment)
-            return;
+            return YOLK_OK;
+    if (pending->target_count == TARGETS_MAX)
+        return base_fail(YOLK_ERR_LIMIT, 0, "one submit notifies at most %d peers", TARGETS_MAX);
     pending->targets[pending->target_count++] = segment;
+    return YOLK_OK;
 }
 
-enum yolk_status peer_notifier_add(struct yolk_peer *peer, uint64_t batch, uint32_t first,
-                                   uint32_t count, const struct yolk_request *requests,
-                                   const char *name, const void *message, size_t message_size)
+static enum yolk_status reserve(struct yolk_peer *peer)
 {
     struct peer_notifier *notifier = &peer->notifier;
-    struct pending *pending = calloc(1, sizeof(*pending));
+    enum yolk_status status = YOLK_OK;
+    mutex_lock(&notifier->lock);
+    if (notifier->count >= PENDING_MAX)
+        status = base_fail(YOLK_ERR_LIMIT, 0, "%d notifications wait for their transfers already",
+                           PENDING_MAX);
+    if (status == YOLK_OK && !notifier->started) {
+        status = thread_start(&notifier->thread, "yolk-notify", notifier_main, peer);
+        notifier->started = status == YOLK_OK;
+    }
+    if (status == YOLK_OK)
+        notifier->count++;
+    mutex_unlock(&notifier->lock);
+    return status;
+}
+
+enum yolk_status peer_notifier_prepare(struct yolk_peer *peer, const struct yolk_request *requests,
+                                       uint32_t count, const char *name, const void *message,
+                                       size_t message_size, struct peer_pending **out)
+{
+    struct peer_pending *pending = calloc(1, sizeof(*pending));
     void *copy = malloc(message_size + 1);
     if (pending == NULL || copy == NULL) {
         free(pending);
@@ -121,36 +141,39 @@ enum yolk_status peer_notifier_add(struct yolk_peer *peer, uint64_t batch, uint3
     if (message_size > 0)
         memcpy(copy, message, message_size);
     memcpy(pending->name, name, strlen(name) + 1);
-    pending->batch = batch;
-    pending->first = first;
     pending->count = count;
     pending->message = copy;
     pending->message_size = message_size;
     enum yolk_status status = YOLK_OK;
-    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
-        if (pending->target_count == TARGETS_MAX)
-            status =
-                base_fail(YOLK_ERR_LIMIT, 0, "one submit notifies at most %d peers", TARGETS_MAX);
-        else
-            add_target(pending, requests[i].segment);
-    }
-    mutex_lock(&notifier->lock);
-    if (status == YOLK_OK && notifier->count >= PENDING_MAX)
-        status = base_fail(YOLK_ERR_LIMIT, 0, "%d notifications wait for their transfers already",
-                           PENDING_MAX);
-    if (status == YOLK_OK && !notifier->started) {
-        status = thread_start(&notifier->thread, "yolk-notify", notifier_main, peer);
-        notifier->started = status == YOLK_OK;
-    }
-    if (status == YOLK_OK) {
-        base_list_push_back(&notifier->pending, &pending->node);
-        notifier->count++;
-        condition_signal(&notifier->wake);
-    }
-    mutex_unlock(&notifier->lock);
-    if (status != YOLK_OK)
+    for (uint32_t i = 0; i < count && status == YOLK_OK; i++)
+        status = add_target(pending, requests[i].segment);
+    if (status == YOLK_OK)
+        status = reserve(peer);
+    if (status == YOLK_OK)
+        *out = pending;
+    else
         pending_free(pending);
     return status;
+}
+
+void peer_notifier_bind(struct yolk_peer *peer, struct peer_pending *pending, uint64_t batch,
+                        uint32_t first)
+{
+    struct peer_notifier *notifier = &peer->notifier;
+    pending->batch = batch;
+    pending->first = first;
+    mutex_lock(&notifier->lock);
+    base_list_push_back(&notifier->pending, &pending->node);
+    condition_signal(&notifier->wake);
+    mutex_unlock(&notifier->lock);
+}
+
+void peer_notifier_drop(struct yolk_peer *peer, struct peer_pending *pending)
+{
+    mutex_lock(&peer->notifier.lock);
+    peer->notifier.count--;
+    mutex_unlock(&peer->notifier.lock);
+    pending_free(pending);
 }
 
 void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
@@ -161,7 +184,7 @@ void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
     mutex_lock(&notifier->lock);
     BASE_LIST_FOREACH_SAFE(node, &notifier->pending)
     {
-        struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+        struct peer_pending *pending = BASE_CONTAINER(node, struct peer_pending, node);
         if (pending->batch != batch)
             continue;
         base_list_remove(node);
@@ -174,7 +197,7 @@ void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
     mutex_unlock(&notifier->lock);
     struct base_list *node;
     while ((node = base_list_pop_front(&ready)) != NULL) {
-        struct pending *pending = BASE_CONTAINER(node, struct pending, node);
+        struct peer_pending *pending = BASE_CONTAINER(node, struct peer_pending, node);
         send_each(peer, pending);
         pending_free(pending);
     }
@@ -190,7 +213,7 @@ void peer_notifier_stop(struct yolk_peer *peer)
     thread_join(&notifier->thread);
     struct base_list *node;
     while ((node = base_list_pop_front(&notifier->pending)) != NULL)
-        pending_free(BASE_CONTAINER(node, struct pending, node));
+        pending_free(BASE_CONTAINER(node, struct peer_pending, node));
     condition_destroy(&notifier->wake);
     mutex_destroy(&notifier->lock);
 }

@@ -44,14 +44,12 @@ static enum yolk_status check_options(const struct yolk_peer_options *options)
                          "peer options are of %zu bytes, this library's are of %zu: call "
                          "yolk_peer_options_init, or rebuild",
                          options->struct_size, sizeof(*options));
-    if (options->port_min > options->port_max || (options->port == 0 && options->port_min == 0))
+    bool any_port = options->port_min == 0 && options->port_max == 0;
+    if (!any_port && (options->port_min > options->port_max || options->port_min == 0))
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "peer option port_min is %u, port_max %u: a range "
                          "begins at 1 or more and does not end before it",
                          options->port_min, options->port_max);
-    if (options->timeout_ms == 0 || options->notifications_max == 0)
-        return base_fail(YOLK_ERR_CONFIG, 0, "peer option %s is 0",
-                         options->timeout_ms == 0 ? "timeout_ms" : "notifications_max");
     if (options->secret_size > WIRE_SECRET_MAX)
         return base_fail(YOLK_ERR_CONFIG, 0, "peer option secret is of %zu bytes, at most %u",
                          options->secret_size, WIRE_SECRET_MAX);
@@ -130,8 +128,8 @@ static enum yolk_status serve(struct yolk_peer *peer, const struct yolk_peer_opt
     struct peer_server_options server = {
         .listen = options->listen != NULL ? options->listen : peer->host,
         .port = options->port,
-        .port_min = options->port_min,
-        .port_max = options->port_max,
+        .port_min = options->port_max != 0 ? options->port_min : PORT_MIN_DEFAULT,
+        .port_max = options->port_max != 0 ? options->port_max : PORT_MAX_DEFAULT,
         .secret = peer->call.secret,
         .secret_size = peer->call.secret_size,
         .registry = &peer->registry,
@@ -167,7 +165,7 @@ static void copy_options(struct yolk_peer *peer, const struct yolk_peer_options 
     bool bracketed = size > 1 && host[0] == '[' && host[size - 1] == ']';
     snprintf(peer->host, sizeof(peer->host), "%.*s", (int)(bracketed ? size - 2 : size),
              bracketed ? host + 1 : host);
-    peer->timeout_ms = options->timeout_ms;
+    peer->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_DEFAULT_MS;
     if (options->secret_size > 0)
         memcpy(peer->secret, options->secret, options->secret_size);
     peer->call.secret = options->secret_size > 0 ? peer->secret : NULL;
@@ -237,7 +235,8 @@ enum yolk_status yolk_peer_create(const struct yolk_peer_options *options, struc
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a peer");
     peer->pid = getpid();
     peer_registry_init(&peer->registry);
-    peer_inbox_init(&peer->inbox, options->notifications_max);
+    peer_inbox_init(&peer->inbox, options->notifications_max != 0 ? options->notifications_max
+                                                                  : NOTIFICATIONS_DEFAULT);
     peer_directory_init(&peer->directory);
     peer_notifier_init(&peer->notifier);
     status = begin(peer, options);
@@ -299,6 +298,15 @@ enum yolk_status yolk_peer_notifications(struct yolk_peer *peer, struct yolk_not
 
 /* ---- memory ---- */
 
+enum yolk_status peer_check(const struct yolk_peer *peer)
+{
+    if (peer == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "the peer is NULL");
+    if (peer->pid != getpid())
+        return base_fail(YOLK_ERR_FORKED, 0, "the peer was made by another process");
+    return YOLK_OK;
+}
+
 static enum yolk_status check_location(const char *location)
 {
     if (strcmp(location, "*") == 0 || strncmp(location, "cpu:", 4) == 0)
@@ -319,7 +327,11 @@ enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint6
                          "a registered range has a location of at most %d "
                          "bytes",
                          PEER_LOCATION_MAX - 1);
-    enum yolk_status status = check_location(location);
+    if (permission < YOLK_LOCAL || permission > YOLK_REMOTE_WRITE)
+        return base_fail(YOLK_ERR_INVALID, 0, "permission %d: must be 0, 1 or 2", (int)permission);
+    enum yolk_status status = peer_check(peer);
+    if (status == YOLK_OK)
+        status = check_location(location);
     if (status == YOLK_OK)
         status = yolk_engine_register(peer->engine, pointer, size);
     if (status != YOLK_OK)
@@ -333,12 +345,12 @@ enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint6
 
 enum yolk_status yolk_peer_unregister(struct yolk_peer *peer, void *pointer, uint64_t size)
 {
-    if (peer == NULL)
-        return YOLK_ERR_INVALID;
     uint64_t start = (uint64_t)(uintptr_t)pointer;
     uint64_t found = size;
     bool leaving;
-    enum yolk_status status = peer_registry_find(&peer->registry, start, &found, &leaving);
+    enum yolk_status status = peer_check(peer);
+    if (status == YOLK_OK)
+        status = peer_registry_find(&peer->registry, start, &found, &leaving);
     if (status != YOLK_OK)
         return status;
     /* A range that is leaving is the engine's no more: only others still held it up. */

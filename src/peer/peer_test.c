@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -197,6 +200,30 @@ static void a_restarted_peer(void **state)
     close_world(&w);
 }
 
+/* What was moved to the new life does not hide what failed for good. */
+static void one_failure_is_told_after_a_restart(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint16_t port = yolk_peer_port(w.b);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, SIZE), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(w.b), YOLK_OK);
+    w.b = peer_at(port, "tcp");
+    assert_int_equal(yolk_peer_register(w.b, w.remote, SIZE, "*", YOLK_REMOTE_WRITE), YOLK_OK);
+    uint8_t unregistered[16];
+    struct yolk_request both[2] = {request(&w, YOLK_READ, 0, w.remote, 16),
+                                   request(&w, YOLK_READ, 0, w.remote, 16)};
+    both[1].local = unregistered;
+    uint64_t deadline_ns = clock_real_now_ns() + 10 * NS_PER_S;
+    enum yolk_status status;
+    do {
+        assert_int_not_equal(yolk_peer_transfer(w.a, both, 2, deadline_ns), YOLK_OK);
+        status = run(&w, YOLK_READ, 0, w.remote, 16);
+    } while (status != YOLK_OK && clock_real_now_ns() < deadline_ns);
+    assert_int_equal(status, YOLK_OK);
+    close_world(&w);
+}
+
 /* ---- notifications ---- */
 
 /* Takes until `wanted` have come. */
@@ -284,7 +311,108 @@ static void bound_to_transfers(void **state)
     close_world(&w);
 }
 
+static void what_cannot_be_notified_is_not_moved(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint64_t batch;
+    uint32_t first = 7;
+    struct yolk_request many[66];
+    enum yolk_status verdicts[66];
+    for (size_t i = 0; i < 66; i++) {
+        many[i] = request(&w, YOLK_WRITE, 0, w.remote, 64);
+        many[i].segment += i; /* more peers than one submit may notify */
+    }
+    uint8_t before[64];
+    memcpy(before, w.remote, sizeof(before));
+    assert_int_equal(yolk_engine_batch_create(yolk_peer_engine(w.a), 66, &batch), YOLK_OK);
+    assert_int_equal(
+        yolk_peer_submit_notify(w.a, batch, many, 66, verdicts, &first, "done", "x", 1),
+        YOLK_ERR_LIMIT);
+    assert_int_equal(yolk_engine_batch_wait(yolk_peer_engine(w.a), batch, 0), YOLK_OK);
+    assert_memory_equal(w.remote, before, sizeof(before));
+    /* The place in the queue was given back, and the batch has all of its room. */
+    assert_int_equal(yolk_peer_submit_notify(w.a, batch, many, 1, verdicts, &first, "done", "x", 1),
+                     YOLK_OK);
+    assert_int_equal(first, 0);
+    yolk_notifications_free(receive(w.b, 1), 1);
+    assert_int_equal(yolk_peer_batch_free(w.a, batch), YOLK_OK);
+    close_world(&w);
+}
+
 /* ---- memory that goes while others use it ---- */
+
+/* The whole and its parts, each given back by the address alone, as callers of Mooncake do. */
+static void parts_are_given_back_by_address(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    uint8_t *part = w.remote + 4096;
+    assert_int_equal(yolk_peer_register(w.b, part, 64, "*", YOLK_REMOTE_WRITE), YOLK_OK);
+    assert_int_equal(yolk_peer_register(w.b, w.remote, 64, "*", YOLK_REMOTE_WRITE), YOLK_OK);
+    assert_int_equal(yolk_peer_unregister(w.b, part + 1, 0), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_unregister(w.b, part, 63), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_unregister(w.b, part, 0), YOLK_OK);
+    assert_int_equal(yolk_peer_unregister(w.b, part, 0), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_unregister(w.b, w.remote, 0), YOLK_OK); /* the whole */
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, SIZE), YOLK_OK);
+    assert_int_equal(yolk_peer_unregister(w.b, w.remote, 0), YOLK_OK); /* its last part */
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, 16), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(yolk_peer_unregister(w.b, w.remote, 0), YOLK_ERR_NOT_REGISTERED);
+    assert_int_equal(run(&w, YOLK_READ, 0, NULL, 0), YOLK_OK); /* nothing is at any address */
+    assert_int_equal(yolk_peer_register(w.b, w.remote, 64, "*", (enum yolk_permission)3),
+                     YOLK_ERR_INVALID);
+    close_world(&w);
+}
+
+struct remover {
+    struct peer_registry *registry;
+    enum yolk_status status;
+};
+
+static void remove_range(void *arg)
+{
+    struct remover *remover = arg;
+    remover->status =
+        peer_registry_remove(remover->registry, 4096, SIZE, clock_real_now_ns() + 20 * NS_PER_S);
+}
+
+static uint32_t waiting_for(struct peer_registry *registry)
+{
+    struct base_range found;
+    pthread_rwlock_wrlock(&registry->lock);
+    bool there = base_imap_get(&registry->map, 4096, &found);
+    uint32_t waiting = there ? ((struct peer_range *)found.value)->waiting : 0;
+    pthread_rwlock_unlock(&registry->lock);
+    return waiting;
+}
+
+static void many_may_remove_a_range(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    struct peer_registry registry;
+    struct thread threads[THREADS];
+    struct remover removers[THREADS];
+    peer_registry_init(&registry);
+    const struct yolk_owner owner = peer_registry_owner(&registry);
+    const struct yolk_access_request access = {.offset = 4096, .size = 64, .opcode = YOLK_READ};
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
+    for (size_t i = 0; i < THREADS; i++) {
+        removers[i].registry = &registry;
+        assert_int_equal(thread_start(&threads[i], "remover", remove_range, &removers[i]), YOLK_OK);
+    }
+    while (waiting_for(&registry) < THREADS)
+        ;
+    owner.end(owner.self, &access);
+    for (size_t i = 0; i < THREADS; i++) {
+        thread_join(&threads[i]);
+        assert_int_equal(removers[i].status, YOLK_OK);
+    }
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    peer_registry_free(&registry);
+}
 
 struct leaver {
     struct peer_registry *registry;
@@ -360,6 +488,63 @@ static void garbage_at_the_handshake(void **state)
     close_world(&w);
 }
 
+/* As many as the handshake port keeps, and more, who stay and say nothing. */
+static void silent_connections_keep_nobody_out(void **state)
+{
+    (void)state;
+    enum { SILENT = 1100 };
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_max < 4 * SILENT) {
+        print_message("skipped: at most %llu descriptors\n", (unsigned long long)limit.rlim_max);
+        skip();
+    }
+    const struct rlimit raised = {limit.rlim_max < 65536 ? limit.rlim_max : 65536, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    struct world w = open_world();
+    struct net_address address;
+    static int fds[SILENT];
+    assert_int_equal(net_address_parse(yolk_peer_name(w.b), 0, &address), YOLK_OK);
+    for (size_t i = 0; i < SILENT; i++)
+        assert_int_equal(net_connect(&address, clock_real_now_ns() + 10 * NS_PER_S, &fds[i]),
+                         YOLK_OK);
+    assert_int_equal(yolk_peer_probe(w.a, w.segment, 5000), YOLK_OK);
+    struct yolk_peer *newcomer = peer_at(0, "tcp");
+    uint64_t segment;
+    assert_int_equal(yolk_peer_open(newcomer, yolk_peer_name(w.b), &segment), YOLK_OK);
+    assert_int_equal(yolk_peer_destroy(newcomer), YOLK_OK);
+    for (size_t i = 0; i < SILENT; i++)
+        net_close(fds[i]);
+    close_world(&w);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* A child has the sockets of its parent, and must not speak on them. */
+static void a_child_is_told_so(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t segment;
+        uint8_t memory[16];
+        bool right = yolk_peer_probe(w.a, w.segment, 3000) == YOLK_ERR_FORKED &&
+                     run(&w, YOLK_READ, 0, w.remote, 16) == YOLK_ERR_FORKED &&
+                     yolk_peer_open(w.a, yolk_peer_name(w.b), &segment) == YOLK_ERR_FORKED &&
+                     yolk_peer_notify(w.a, w.segment, "n", "", 0) == YOLK_ERR_FORKED &&
+                     yolk_peer_register(w.a, memory, 16, "*", YOLK_LOCAL) == YOLK_ERR_FORKED &&
+                     yolk_peer_unregister(w.a, w.local, 0) == YOLK_ERR_FORKED &&
+                     yolk_peer_destroy(w.a) == YOLK_ERR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(run(&w, YOLK_READ, 0, w.remote, 16), YOLK_OK);
+    close_world(&w);
+}
+
 static void secrets_must_agree(void **state)
 {
     (void)state;
@@ -403,6 +588,17 @@ static void options_are_checked(void **state)
     options.port_min = 20;
     options.port_max = 10;
     assert_int_equal(yolk_peer_create(&options, &peer), YOLK_ERR_CONFIG);
+    /* Zeros are the defaults. */
+    options.port_min = options.port_max = 0;
+    options.timeout_ms = 0;
+    options.notifications_max = 0;
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_OK);
+    assert_in_range(yolk_peer_port(peer), 15000, 17000);
+    assert_int_equal(yolk_peer_destroy(peer), YOLK_OK);
+    /* A host that cannot be listened on is told once, not for each port. */
+    options.listen = "no such host";
+    assert_int_equal(yolk_peer_create(&options, &peer), YOLK_ERR_NOT_FOUND);
+    assert_non_null(strstr(yolk_last_error(), "no such host"));
     assert_int_equal(yolk_peer_destroy(taken), YOLK_OK);
 }
 
@@ -413,10 +609,16 @@ int main(void)
         cmocka_unit_test(only_what_is_registered),
         cmocka_unit_test(names_and_handles),
         cmocka_unit_test(a_restarted_peer),
+        cmocka_unit_test(one_failure_is_told_after_a_restart),
         cmocka_unit_test(notifications_keep_their_order),
         cmocka_unit_test(bound_to_transfers),
+        cmocka_unit_test(what_cannot_be_notified_is_not_moved),
         cmocka_unit_test(a_range_waits_for_its_accesses),
+        cmocka_unit_test(parts_are_given_back_by_address),
+        cmocka_unit_test(many_may_remove_a_range),
         cmocka_unit_test(garbage_at_the_handshake),
+        cmocka_unit_test(silent_connections_keep_nobody_out),
+        cmocka_unit_test(a_child_is_told_so),
         cmocka_unit_test(secrets_must_agree),
         cmocka_unit_test(options_are_checked),
     };

@@ -16,11 +16,19 @@ void peer_registry_init(struct peer_registry *registry)
     condition_init(&registry->quiet);
 }
 
+static void range_free(struct peer_range *range)
+{
+    struct base_list *node;
+    while ((node = base_list_pop_front(&range->parts)) != NULL)
+        free(BASE_CONTAINER(node, struct peer_part, node));
+    free(range);
+}
+
 void peer_registry_free(struct peer_registry *registry)
 {
     struct base_range found;
     for (uint64_t from = 0; base_imap_next(&registry->map, from, &found); from = found.start + 1)
-        free(found.value);
+        range_free(found.value);
     base_imap_free(&registry->map);
     condition_destroy(&registry->quiet);
     mutex_destroy(&registry->quiet_lock);
@@ -39,12 +47,42 @@ static enum yolk_status add_new(struct peer_registry *registry, uint64_t start, 
     range->start = start;
     range->size = size;
     range->permission = permission;
-    range->references = 1;
+    range->references = range->whole = 1;
+    base_list_init(&range->parts);
     memcpy(range->location, location, strlen(location) + 1);
     enum yolk_status status = base_imap_insert(&registry->map, start, size, range);
     if (status != YOLK_OK)
         free(range);
     return status;
+}
+
+static enum yolk_status add_again(struct peer_range *range, uint64_t start, uint64_t size)
+{
+    if (start == range->start && size == range->size) {
+        range->whole++;
+        range->references++;
+        return YOLK_OK;
+    }
+    struct peer_part *part = calloc(1, sizeof(*part));
+    if (part == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to register a range");
+    part->start = start;
+    part->size = size;
+    base_list_push_front(&range->parts, &part->node);
+    range->references++;
+    return YOLK_OK;
+}
+
+/* size 0: any that begins there. NULL: none. */
+static struct peer_part *find_part(struct peer_range *range, uint64_t start, uint64_t size)
+{
+    BASE_LIST_FOREACH(node, &range->parts)
+    {
+        struct peer_part *part = BASE_CONTAINER(node, struct peer_part, node);
+        if (part->start == start && (size == 0 || part->size == size))
+            return part;
+    }
+    return NULL;
 }
 
 enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t start, uint64_t size,
@@ -66,7 +104,7 @@ enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t star
             status = base_fail(YOLK_ERR_ACCESS, 0,
                                "the range lies in one that is registered with less permission");
         else
-            range->references++;
+            status = add_again(range, start, size);
     }
     pthread_rwlock_unlock(&registry->lock);
     return status;
@@ -90,46 +128,78 @@ static enum yolk_status not_registered(uint64_t start, uint64_t size)
                      (unsigned long long)start, (unsigned long long)size);
 }
 
+/* Under the lock. What was registered as start and size (0: whatever begins there); *part: NULL if
+ * it is the whole range. NULL: nothing. */
+static struct peer_range *find_registered(struct peer_registry *registry, uint64_t start,
+                                          uint64_t size, struct peer_part **part)
+{
+    struct base_range found;
+    *part = NULL;
+    if (!base_imap_contains(&registry->map, start, size == 0 ? 1 : size, &found))
+        return NULL;
+    struct peer_range *range = found.value;
+    bool is_whole = start == range->start && (size == 0 || size == range->size);
+    if (is_whole && range->whole > 0)
+        return range;
+    *part = find_part(range, start, size);
+    return *part != NULL ? range : NULL;
+}
+
 enum yolk_status peer_registry_find(struct peer_registry *registry, uint64_t start, uint64_t *size,
                                     bool *leaving)
 {
-    struct base_range found = {0};
+    struct peer_part *part;
     pthread_rwlock_rdlock(&registry->lock);
-    bool there = *size == 0 ? base_imap_get(&registry->map, start, &found)
-                            : base_imap_contains(&registry->map, start, *size, &found);
-    *leaving = there && ((struct peer_range *)found.value)->leaving;
+    const struct peer_range *range = find_registered(registry, start, *size, &part);
+    *leaving = range != NULL && range->leaving;
+    if (range != NULL)
+        *size = part != NULL ? part->size : range->size;
     pthread_rwlock_unlock(&registry->lock);
-    if (there && *size == 0)
-        *size = found.size;
-    return there ? YOLK_OK : not_registered(start, *size);
+    return range != NULL ? YOLK_OK : not_registered(start, *size);
+}
+
+/* Under the lock. False: it was the last one, which stays until it is quiet. */
+static bool take_one(struct peer_range *range, struct peer_part *part)
+{
+    if (range->references == 1)
+        return false;
+    range->references--;
+    if (part == NULL) {
+        range->whole--;
+    } else {
+        base_list_remove(&part->node);
+        free(part);
+    }
+    return true;
 }
 
 enum yolk_status peer_registry_remove(struct peer_registry *registry, uint64_t start, uint64_t size,
                                       uint64_t deadline_ns)
 {
-    struct base_range found = {0};
+    struct peer_part *part;
     pthread_rwlock_wrlock(&registry->lock);
-    struct peer_range *range =
-        base_imap_contains(&registry->map, start, size, &found) ? found.value : NULL;
-    bool last = range != NULL && range->references == 1;
-    if (last)
+    struct peer_range *range = find_registered(registry, start, size, &part);
+    bool last = range != NULL && !take_one(range, part);
+    if (last) {
         range->leaving = true;
-    else if (range != NULL)
-        range->references--;
+        range->waiting++;
+    }
     pthread_rwlock_unlock(&registry->lock);
     if (range == NULL)
         return not_registered(start, size);
     if (!last)
         return YOLK_OK;
-    if (!wait_quiet(registry, range, deadline_ns))
-        return base_fail(YOLK_ERR_BUSY, 0, "others are still using 0x%llx+%llu",
-                         (unsigned long long)start, (unsigned long long)size);
+    bool quiet = wait_quiet(registry, range, deadline_ns);
     pthread_rwlock_wrlock(&registry->lock);
-    bool mine = base_imap_remove(&registry->map, found.start, NULL);
+    if (quiet && !range->gone)
+        range->gone = base_imap_remove(&registry->map, range->start, NULL);
+    bool free_it = --range->waiting == 0 && range->gone;
     pthread_rwlock_unlock(&registry->lock);
-    if (mine)
-        free(range);
-    return YOLK_OK;
+    if (free_it)
+        range_free(range);
+    return quiet ? YOLK_OK
+                 : base_fail(YOLK_ERR_BUSY, 0, "others are still using 0x%llx+%llu",
+                             (unsigned long long)start, (unsigned long long)size);
 }
 
 enum yolk_status peer_registry_describe(struct peer_registry *registry, struct base_buf *out)
@@ -169,6 +239,8 @@ static struct peer_range *find(struct peer_registry *registry,
 static enum yolk_status begin(void *self, const struct yolk_access_request *request)
 {
     struct peer_registry *registry = self;
+    if (request->size == 0)
+        return YOLK_OK; /* touches nothing; the address of nothing is often NULL */
     enum yolk_permission needed =
         request->opcode == YOLK_WRITE ? YOLK_REMOTE_WRITE : YOLK_REMOTE_READ;
     enum yolk_status status = YOLK_OK;
@@ -187,6 +259,8 @@ static enum yolk_status begin(void *self, const struct yolk_access_request *requ
 static void end(void *self, const struct yolk_access_request *request)
 {
     struct peer_registry *registry = self;
+    if (request->size == 0)
+        return;
     pthread_rwlock_rdlock(&registry->lock);
     struct peer_range *range = find(registry, request);
     bool wake = range->leaving;

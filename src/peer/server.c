@@ -41,7 +41,7 @@ struct peer_server {
     struct peer_server_options options;
     int listener, wake, epoll;
     struct thread thread;
-    struct base_list connections;
+    struct base_list connections; /* who was heard of last is at the back */
     uint32_t connection_count;
     uint64_t logged_ns;
 };
@@ -204,6 +204,8 @@ static void receive(struct connection *c)
 
 static void connection_run(struct peer_server *server, struct connection *c, uint32_t events)
 {
+    base_list_remove(&c->node);
+    base_list_push_back(&server->connections, &c->node);
     if ((events & ~(uint32_t)EPOLLOUT) != 0)
         receive(c);
     for (size_t before = SIZE_MAX; !c->closing && c->in.size < before;) {
@@ -236,17 +238,20 @@ static void adopt(struct peer_server *server, int fd)
         return;
     }
     memcpy(options.instance, server->options.instance, WIRE_ID_SIZE);
+    /* Who was silent for longest makes room, so that nobody keeps others out by staying: a peer
+     * that is let go so connects anew before its next call. */
+    if (server->connection_count == CONNECTIONS_MAX)
+        connection_close(server, BASE_CONTAINER(server->connections.next, struct connection, node));
     c->fd = fd;
     base_buf_init(&c->in, INPUT_MAX + READ_SIZE);
     base_buf_init(&c->out, OUTPUT_MAX);
     c->deadline_ns = clock_after_ms(clock_real_now_ns(), STALL_MS);
     base_list_push_back(&server->connections, &c->node);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    if (++server->connection_count > CONNECTIONS_MAX)
-        refuse(server, c, "too many connections");
-    else if (wire_hello_init(&c->hello, true, &options) != YOLK_OK ||
-             wire_hello_start(&c->hello, &c->out) != YOLK_OK ||
-             epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    server->connection_count++;
+    if (wire_hello_init(&c->hello, true, &options) != YOLK_OK ||
+        wire_hello_start(&c->hello, &c->out) != YOLK_OK ||
+        epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         c->closing = true;
     if (c->closing)
         connection_close(server, c);
@@ -273,18 +278,21 @@ static void server_main(void *arg)
     for (bool stopping = false; !stopping;) {
         struct epoll_event events[32];
         int n = epoll_wait(server->epoll, events, 32, SWEEP_MS);
+        bool newcomer = false;
         for (int i = 0; i < n; i++) {
             void *of = events[i].data.ptr;
             if (of == &server->wake) {
                 stopping = true;
             } else if (of == &server->listener) {
-                int fd = net_accept_ready(server->listener);
-                if (fd >= 0)
-                    adopt(server, fd);
+                newcomer = true;
             } else {
                 connection_run(server, of, events[i].events);
             }
         }
+        /* After the others: it may end one of them. */
+        int fd = newcomer ? net_accept_ready(server->listener) : -1;
+        if (fd >= 0)
+            adopt(server, fd);
         uint64_t now = clock_real_now_ns();
         if (now - swept_ns >= SWEEP_MS * NS_PER_MS) {
             sweep(server, false);
@@ -296,16 +304,12 @@ static void server_main(void *arg)
 
 /* ---- start and stop ---- */
 
-static enum yolk_status listen_at(struct peer_server *server, uint16_t port, uint16_t *bound_port)
+static enum yolk_status listen_at(struct peer_server *server, struct net_address address,
+                                  uint16_t port, uint16_t *bound_port)
 {
-    const char *host = server->options.listen;
-    char text[NET_ADDRESS_TEXT_MAX];
-    struct net_address address, bound;
-    bool v6 = strchr(host, ':') != NULL && host[0] != '[';
-    snprintf(text, sizeof(text), v6 ? "[%s]:%u" : "%s:%u", host, port);
-    int status = net_address_parse(text, 0, &address);
-    if (status == YOLK_OK)
-        status = net_listen(&address, 256, &server->listener, &bound);
+    struct net_address bound;
+    net_address_set_port(&address, port);
+    enum yolk_status status = net_listen(&address, 256, &server->listener, &bound);
     if (status == YOLK_OK)
         *bound_port = net_address_port(&bound);
     return status;
@@ -313,7 +317,8 @@ static enum yolk_status listen_at(struct peer_server *server, uint16_t port, uin
 
 /* A free one of the range, beginning anywhere, so that processes which start together do not all
  * try the same ones. */
-static enum yolk_status listen_in_range(struct peer_server *server, uint16_t *port)
+static enum yolk_status listen_in_range(struct peer_server *server,
+                                        const struct net_address *address, uint16_t *port)
 {
     const struct random random = random_real();
     uint32_t low = server->options.port_min;
@@ -321,15 +326,22 @@ static enum yolk_status listen_in_range(struct peer_server *server, uint16_t *po
     uint32_t first = (uint32_t)(random_u64(&random) % count);
     enum yolk_status status = YOLK_ERR_LINK;
     for (uint32_t i = 0; i < count && status != YOLK_OK; i++)
-        status = listen_at(server, (uint16_t)(low + (first + i) % count), port);
+        status = listen_at(server, *address, (uint16_t)(low + (first + i) % count), port);
     return status;
 }
 
 static enum yolk_status begin(struct peer_server *server, uint16_t *port)
 {
-    enum yolk_status status = server->options.port != 0
-                                  ? listen_at(server, server->options.port, port)
-                                  : listen_in_range(server, port);
+    /* Resolved once: a service of names that does not answer takes seconds for each try. */
+    const char *host = server->options.listen;
+    char text[NET_ADDRESS_TEXT_MAX];
+    struct net_address address;
+    bool v6 = strchr(host, ':') != NULL && host[0] != '[';
+    snprintf(text, sizeof(text), v6 ? "[%s]:1" : "%s:1", host);
+    enum yolk_status status = net_address_parse(text, 0, &address);
+    if (status == YOLK_OK)
+        status = server->options.port != 0 ? listen_at(server, address, server->options.port, port)
+                                           : listen_in_range(server, &address, port);
     if (status != YOLK_OK)
         return status;
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

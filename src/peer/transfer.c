@@ -20,10 +20,10 @@ static void resolve(struct yolk_peer *peer, uint64_t segment, struct resolved *l
         return;
     if (last->entry != NULL)
         peer_entry_release(peer, last->entry);
-    *last = (struct resolved){.segment = segment, .entry = peer_directory_find(peer, segment)};
-    last->status = last->entry == NULL
-                       ? YOLK_ERR_STALE
-                       : peer_entry_segment(peer, last->entry, false, &last->engine_segment);
+    *last = (struct resolved){.segment = segment};
+    last->entry = peer_directory_find(peer, segment, &last->status);
+    if (last->entry != NULL)
+        last->status = peer_entry_segment(peer, last->entry, false, &last->engine_segment);
 }
 
 /* Handles that the engine refuses stand for those that are of no use, so that each request has its
@@ -52,11 +52,13 @@ enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
 {
     if (peer == NULL || verdicts == NULL || (requests == NULL && count > 0))
         return base_fail(YOLK_ERR_INVALID, 0, "a submit needs requests and room for verdicts");
+    enum yolk_status status = peer_check(peer);
+    if (status != YOLK_OK)
+        return status;
     enum yolk_status *refused = calloc((size_t)count + 1, sizeof(*refused));
     struct yolk_request *own = refused != NULL ? translate(peer, requests, count, refused) : NULL;
-    enum yolk_status status = YOLK_ERR_NO_MEMORY;
     if (own == NULL)
-        base_fail(status, 0, "no memory for %u requests", count);
+        status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
     else
         status = yolk_engine_batch_submit(peer->engine, batch, own, count, verdicts, first);
     /* The peer's own reason says more than the engine's about a handle that was made up. */
@@ -78,6 +80,7 @@ enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
                                          const char *name, const void *message, size_t message_size)
 {
     uint32_t at = UINT32_MAX;
+    struct peer_pending *pending;
     if (peer == NULL || name == NULL || (message == NULL && message_size > 0) || count == 0)
         return base_fail(YOLK_ERR_INVALID, 0,
                          "a bound notification needs a name, a message and requests");
@@ -85,12 +88,19 @@ enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
         return base_fail(YOLK_ERR_TOO_LARGE, 0,
                          "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
                          message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
-    enum yolk_status status = yolk_peer_submit(peer, batch, requests, count, verdicts, &at);
-    if (first != NULL)
-        *first = at;
+    /* All that can be refused is refused before anything moves. */
+    enum yolk_status status =
+        peer_notifier_prepare(peer, requests, count, name, message, message_size, &pending);
     if (status != YOLK_OK)
         return status;
-    return peer_notifier_add(peer, batch, at, count, requests, name, message, message_size);
+    status = yolk_peer_submit(peer, batch, requests, count, verdicts, &at);
+    if (first != NULL)
+        *first = at;
+    if (status == YOLK_OK)
+        peer_notifier_bind(peer, pending, batch, at);
+    else
+        peer_notifier_drop(peer, pending);
+    return status;
 }
 
 enum yolk_status yolk_peer_batch_free(struct yolk_peer *peer, uint64_t batch)
@@ -112,13 +122,13 @@ static int worse(enum yolk_status a, enum yolk_status b)
     return b == YOLK_OK;
 }
 
-/* The worst result; retry gets those that were STALE. */
+/* The worst result of all but those that were STALE: these go to retry. */
 static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *requests,
                             uint32_t count, uint64_t deadline_ns, struct yolk_request *retry,
                             uint32_t *retry_count)
 {
     uint64_t batch;
-    uint32_t first = 0;
+    uint32_t first = UINT32_MAX;
     enum yolk_status *verdicts = malloc(((size_t)count + 1) * sizeof(*verdicts));
     *retry_count = 0;
     if (verdicts == NULL)
@@ -129,7 +139,7 @@ static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *r
         return result;
     }
     enum yolk_status submitted = yolk_peer_submit(peer, batch, requests, count, verdicts, &first);
-    if (submitted == YOLK_ERR_LIMIT || submitted == YOLK_ERR_NO_MEMORY)
+    if (first == UINT32_MAX) /* none was taken */
         result = submitted;
     enum yolk_status waited =
         result == YOLK_OK ? yolk_engine_batch_wait(peer->engine, batch, deadline_ns) : YOLK_OK;
@@ -138,23 +148,21 @@ static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *r
     if (waited ==
         YOLK_ERR_TIMEOUT) /* ends: what is canceled is quiet or STUCK after the drain limit */
         base_ignore(yolk_engine_batch_wait(peer->engine, batch, 0));
+    enum yolk_status worst = YOLK_OK;
     for (uint32_t i = 0; result == YOLK_OK && i < count; i++) {
         struct yolk_task_status task = {.status = verdicts[i]};
         if (verdicts[i] == YOLK_OK)
             base_ignore(yolk_engine_batch_poll(peer->engine, batch, first + i, &task));
         if (task.status == YOLK_ERR_CANCELED && waited == YOLK_ERR_TIMEOUT)
             task.status = YOLK_ERR_TIMEOUT;
-        verdicts[i] = task.status;
         if (task.status == YOLK_ERR_STALE)
             retry[(*retry_count)++] = requests[i];
+        else if (worse(task.status, worst))
+            worst = task.status;
     }
-    enum yolk_status worst = result;
-    for (uint32_t i = 0; result == YOLK_OK && i < count; i++)
-        if (worse(verdicts[i], worst))
-            worst = verdicts[i];
     base_ignore(yolk_engine_batch_free(peer->engine, batch));
     free(verdicts);
-    return worst;
+    return result != YOLK_OK ? result : worst;
 }
 
 /* Of an earlier life: the peers are asked again, now. */
@@ -166,11 +174,11 @@ static enum yolk_status ask_again(struct yolk_peer *peer, const struct yolk_requ
         uint64_t ignored;
         if (requests[i].segment == asked)
             continue;
-        struct peer_entry *entry = peer_directory_find(peer, requests[i].segment);
+        enum yolk_status status;
+        struct peer_entry *entry = peer_directory_find(peer, requests[i].segment, &status);
         if (entry == NULL)
-            return YOLK_ERR_STALE;
-        enum yolk_status status =
-            entry->is_file ? YOLK_ERR_STALE : peer_entry_segment(peer, entry, true, &ignored);
+            return status;
+        status = entry->is_file ? YOLK_ERR_STALE : peer_entry_segment(peer, entry, true, &ignored);
         peer_entry_release(peer, entry);
         if (status != YOLK_OK)
             return status;
@@ -187,14 +195,19 @@ enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_re
     struct yolk_request *retry = malloc(count * sizeof(*retry));
     if (retry == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
-    uint32_t retry_count;
+    uint32_t retry_count, lost = 0;
     enum yolk_status status = run(peer, requests, count, deadline_ns, retry, &retry_count);
-    if (status == YOLK_ERR_STALE && retry_count > 0 &&
-        ask_again(peer, retry, retry_count) == YOLK_OK) {
-        struct yolk_request *second = malloc(retry_count * sizeof(*second));
-        uint32_t ignored;
+    if (retry_count > 0) {
+        enum yolk_status again = YOLK_ERR_STALE;
+        struct yolk_request *second = NULL;
+        if (status != YOLK_ERR_STUCK && ask_again(peer, retry, retry_count) == YOLK_OK)
+            second = malloc(retry_count * sizeof(*second));
         if (second != NULL)
-            status = run(peer, retry, retry_count, deadline_ns, second, &ignored);
+            again = run(peer, retry, retry_count, deadline_ns, second, &lost);
+        if (lost > 0 && worse(YOLK_ERR_STALE, again))
+            again = YOLK_ERR_STALE;
+        if (worse(again, status)) /* what failed in the first run failed for good */
+            status = again;
         free(second);
     }
     free(retry);

@@ -165,6 +165,14 @@ uint16_t net_address_port(const struct net_address *address)
     return 0;
 }
 
+void net_address_set_port(struct net_address *address, uint16_t port)
+{
+    if (address->storage.ss_family == AF_INET)
+        ((struct sockaddr_in *)&address->storage)->sin_port = htons(port);
+    else if (address->storage.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address->storage)->sin6_port = htons(port);
+}
+
 void net_address_format(const struct net_address *address, char *out, size_t size)
 {
     char host[INET6_ADDRSTRLEN + 32] = "?";

@@ -28,6 +28,8 @@ YOLK_MUST_USE int net_address_parse(const char *text, uint16_t default_port,
 /* The inverse; always NUL-terminated. */
 void net_address_format(const struct net_address *address, char *out, size_t size);
 uint16_t net_address_port(const struct net_address *address);
+/* Of a local one: nothing. */
+void net_address_set_port(struct net_address *address, uint16_t port);
 bool net_address_is_unix(const struct net_address *address);
 /* One of this machine's, whatever its port. */
 bool net_address_is_own(const struct net_address *address);

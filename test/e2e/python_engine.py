@@ -5,6 +5,7 @@ numbers of threads."""
 
 import ast
 import concurrent.futures
+import ctypes
 import inspect
 import os
 import shutil
@@ -412,6 +413,106 @@ def forked(context):
     check_equal(os.waitpid(pid, 0)[1], 0, "the child's call")
     check_equal(engine.transfer_sync_read(f"127.0.0.1:{engine.get_rpc_port()}", memory.address,
                                           memory.address + 4096, 4096), 0)
+
+
+@test("parts of a range, lengths and reasons")
+def parts(context):
+    m = engine_module()
+    engine, memory = make_engine(MIB)
+    check_equal(engine.register_memory(memory.address + 4096, 64), 0, "a part")
+    check_equal(engine.unregister_memory(memory.address + 4096), 0, "a part goes as it came")
+    check_equal(engine.unregister_memory(memory.address + 4096), -3, "once")
+    managed = engine.allocate_managed_buffer(4096)
+    check_equal(engine.write_bytes_to_buffer(managed, b"abc", 3), 0)
+    for call in (lambda: engine.write_bytes_to_buffer(managed, b"xyz", -1),
+                 lambda: engine.read_bytes_from_buffer(managed, -1)):
+        try:
+            raise Failure(f"a negative length gave {call()!r}")
+        except TypeError as error:
+            check_in("-1", str(error))
+    check_equal(engine.read_bytes_from_buffer(managed, 4), b"abc\0")
+    check_equal(engine.allocate_managed_buffer(-1), 0)
+    check_equal(engine.register_memory(managed + 16, 16), 0, "a part of a managed buffer")
+    check(engine.free_managed_buffer(managed, 4096) != 0, "its part is registered still")
+    check_equal(engine.read_bytes_from_buffer(managed, 3), b"abc", "so it is there")
+    check_equal(engine.unregister_memory(managed + 16), 0)
+    check_equal(engine.free_managed_buffer(managed, 4096), 0)
+    own = f"127.0.0.1:{engine.get_rpc_port()}"
+    check_equal(engine.transfer_sync_read(own, memory.address, memory.address + 64, 64, "nvlink"), -6)
+    check_in("nvlink", m.last_error())
+    check_equal(engine.batch_transfer_sync_read(own, [memory.address] * 2, [memory.address] * 2, [64, 2**64 - 1]), -1)
+
+
+@test("a limit of nonsense is still a limit")
+def limit_of_nonsense(context):
+    try:
+        for text in ("9" * 30, "-7", "soon", "0"):
+            os.environ["MC_TRANSFER_TIMEOUT"] = text
+            engine, memory = make_engine(MIB)
+            own = f"127.0.0.1:{engine.get_rpc_port()}"
+            check_equal(engine.transfer_sync_read(own, memory.address, memory.address + 64, 64), 0, text)
+    finally:
+        del os.environ["MC_TRANSFER_TIMEOUT"]
+
+
+@test("what took too long touches memory no more")
+def late(context):
+    os.environ["MC_TRANSFER_TIMEOUT"] = "5"
+    try:
+        engine, memory = make_engine(64 * MIB)
+    finally:
+        del os.environ["MC_TRANSFER_TIMEOUT"]
+    peer = Peer(context, 64 * MIB, "l")
+    check_equal(engine.transfer_sync_read(peer.name, memory.address, peer.address, 4096), 0)
+    peer.popen.send_signal(signal.SIGSTOP)
+    number = engine.batch_transfer_async_read(peer.name, [memory.address], [peer.address], [64 * MIB])
+    check(number > 0)
+    check_equal(engine.get_batch_transfer_status([number]), -1)
+    check_equal(engine.unregister_memory(memory.address), 0, "nothing uses it")
+    ctypes.memset(memory.address, 7, 64 * MIB)
+    peer.popen.send_signal(signal.SIGCONT)
+    check_equal(engine.register_memory(memory.address, 64 * MIB), 0)
+    check_equal(engine.transfer_sync_read(peer.name, memory.address, peer.address, 1), 0)
+    check_equal(ctypes.string_at(memory.address, 64 * MIB), b"l" + bytes([7]) * (64 * MIB - 1))
+
+
+# Peers use a managed buffer until the engine has ended, and only then does it go.
+ENDING = r"""
+import sys
+sys.path.insert(0, sys.argv[1])
+from mooncake.engine import TransferEngine
+engine = TransferEngine()
+assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+address = engine.allocate_managed_buffer(8 << 20)
+print(engine.get_rpc_port(), address, flush=True)
+sys.stdin.readline()
+del engine
+print("over", flush=True)
+"""
+
+
+@test("an engine ends while others read its managed buffer")
+def ending(context):
+    popen = subprocess.Popen([sys.executable, "-c", ENDING, folder()], text=True, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    port, address = popen.stdout.readline().split()
+    engine, memory = make_engine(8 * MIB)
+    reads = []
+
+    def read():
+        while engine.transfer_sync_read(f"127.0.0.1:{port}", memory.address, int(address), 8 * MIB) == 0:
+            reads.append(1)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(reads) > 3, text="they read")
+    popen.stdin.write("end\n")
+    popen.stdin.flush()
+    output = popen.communicate(timeout=60)[0]
+    for thread in threads:
+        thread.join(60)
+    check_equal((output.strip(), popen.returncode), ("over", 0))
 
 
 if __name__ == "__main__":
