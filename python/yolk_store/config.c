@@ -144,8 +144,12 @@ int batch_config(struct batch *batch, PyObject *config)
         attribute_flag(config, "with_hard_pin", &batch->options.hard_pin) != 0 ||
         attribute_flag(config, "prefer_alloc_in_same_node", &batch->options.same_segment) != 0 ||
         take_soft_pin(batch, config) != 0 || take_names(batch, config) != 0 ||
-        refuse_other_copies(batch, config) != 0)
+        refuse_other_copies(batch, config) != 0) {
+        if (PyErr_ExceptionMatches(PyExc_AttributeError))
+            PyErr_Format(PyExc_TypeError, "config must be a ReplicateConfig, not %S",
+                         Py_TYPE(config));
         return -1;
+    }
     batch->options.replica_num = replicas > UINT32_MAX ? UINT32_MAX : (uint32_t)replicas;
     if (replicas == 0 || replicas > UINT32_MAX)
         batch->failure = code_with_text(YOLK_ERR_INVALID,

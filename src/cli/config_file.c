@@ -37,7 +37,27 @@ struct receiver {
     config_file_pair pair;
     void *self;
     const char *path;
+    struct base_buf *seen; /* the keys so far, a zero byte before and behind each */
 };
+
+/* One of two values would be silently of no effect. */
+static int take_pair(const struct receiver *to, const char *key, const char *value,
+                     const char *where)
+{
+    size_t size = strlen(key) + 1, begin = to->seen->size;
+    int status = begin == 0 ? base_buf_append(to->seen, "", 1) : YOLK_OK;
+    if (status == YOLK_OK)
+        status = base_buf_append(to->seen, key, size);
+    if (status != YOLK_OK)
+        return base_fail(status, 0, "%s: no memory for its keys", where);
+    char *last = (char *)to->seen->data + to->seen->size - size;
+    for (char *at = last; *at != '\0'; at++)
+        if (*at == '-')
+            *at = '_';
+    if (begin > 0 && memmem(to->seen->data, begin, last - 1, size + 1) != NULL)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: %.64s is given twice", where, key);
+    return to->pair(to->self, key, value, where);
+}
 
 static int json_pair(const struct receiver *to, const char *key, const json_t *value)
 {
@@ -64,7 +84,7 @@ static int json_pair(const struct receiver *to, const char *key, const json_t *v
                          "%s: the value of \"%s\" must be a text, a number or true/false", to->path,
                          key);
     }
-    return to->pair(to->self, key, text, to->path);
+    return take_pair(to, key, text, to->path);
 }
 
 static int load_json(const struct receiver *to, const struct base_buf *text)
@@ -96,6 +116,7 @@ struct yaml_reader {
     const struct receiver *to;
     char *key; /* read, its value not yet */
     int depth;
+    unsigned documents;
     bool done;
 };
 
@@ -119,7 +140,7 @@ static int yaml_scalar(struct yaml_reader *reader, const yaml_event_t *event)
     }
     char where[512];
     snprintf(where, sizeof(where), "%s:%zu", reader->to->path, event->start_mark.line + 1);
-    int status = reader->to->pair(reader->to->self, reader->key, text, where);
+    int status = take_pair(reader->to, reader->key, text, where);
     free(reader->key);
     reader->key = NULL;
     return status;
@@ -140,6 +161,10 @@ static int yaml_event(struct yaml_reader *reader, const yaml_event_t *event)
     case YAML_SEQUENCE_START_EVENT:
     case YAML_ALIAS_EVENT:
         return yaml_refuse(reader, event, "lists and aliases are no settings");
+    case YAML_DOCUMENT_START_EVENT:
+        if (reader->documents++ > 0)
+            return yaml_refuse(reader, event, "a second document: one file holds one");
+        return YOLK_OK;
     case YAML_STREAM_END_EVENT:
         reader->done = true;
         return YOLK_OK;
@@ -175,13 +200,15 @@ static int load_yaml(const struct receiver *to, const struct base_buf *text)
 
 int config_file_read(const char *path, config_file_pair pair, void *self)
 {
-    const struct receiver to = {pair, self, path};
-    struct base_buf text;
+    struct base_buf text, seen;
+    const struct receiver to = {pair, self, path, &seen};
     base_buf_init(&text, CONFIG_FILE_MAX);
+    base_buf_init(&seen, CONFIG_FILE_MAX + 1);
     int status = read_file(path, &text);
     const char *dot = strrchr(path, '.');
     if (status == YOLK_OK)
         status = dot && strcmp(dot, ".json") == 0 ? load_json(&to, &text) : load_yaml(&to, &text);
+    base_buf_free(&seen);
     base_buf_free(&text);
     return status;
 }

@@ -71,6 +71,11 @@ static void test_refusals(void **state)
     refuse("a.yaml", "lease_ttl: [1]\n", "a.yaml:1");
     refuse("a.yaml", "- a\n", "a.yaml:1");
     refuse("a.yaml", "just text\n", "a.yaml:1");
+    refuse("a.yaml", "lease_ttl: 3s\nmax_sessions: 7\nlease_ttl: 4s\n",
+           "a.yaml:3: lease_ttl is given twice");
+    refuse("a.yaml", "lease_ttl: 3s\nlease-ttl: 4s\n", "lease-ttl is given twice");
+    refuse("a.json", "{\"lease_ttl\": \"3s\", \"lease-ttl\": \"4s\"}", "lease-ttl is given twice");
+    refuse("a.yaml", "lease_ttl: 3s\n---\nmax_sessions: 7\n", "a second document");
     refuse("a.yaml", "a: &x 1\nlease_ttl: *x\n", "a.yaml");
     refuse("a.yaml", "\"unfinished\n", "a.yaml");
     refuse("a.json", "{\"lease_ttl\": }", "a.json:1");

@@ -71,6 +71,9 @@ static void keep_best(struct suggestion *best, const char *name, const char *giv
         new.distance = 1; /* a part of it */
     if (new.distance > allowed)
         return;
+    for (int i = 0; i < SUGGEST_MAX && best[i].name; i++)
+        if (strcmp(best[i].name, name) == 0)
+            return; /* a name of both programs' */
     for (int i = 0; i < SUGGEST_MAX; i++) {
         if (best[i].name && best[i].distance <= new.distance)
             continue;

@@ -225,6 +225,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     check_refused(&master, "--rcp_port=1", "did you mean --rpc_port");
+    check_refused(&master, "--prot=1", "unknown flag --prot; did you mean --port\n");
     check_refused(&master, "--lease_tll=1", "--lease-ttl");
     check_refused(&master, "--qqqqqqqqqqqq", "unknown flag --qqqqqqqqqqqq\n");
     check_refused(&master, "--rpc_port=x", "--rpc_port: \"x\": must be a number");

@@ -119,7 +119,7 @@ void master_unpin(struct master_core *core, struct master_object *object);
 void master_pins_tick(struct master_core *core);
 /* Hard pins may take so much of the segment. */
 bool master_pin_fits(const struct master_core *core, const struct master_segment *segment,
-                     uint64_t size);
+                     const struct master_object *replaced, uint64_t size);
 
 /* group.c */
 YOLK_MUST_USE enum yolk_status master_group_join(struct master_core *core,

@@ -41,10 +41,18 @@ void master_pin_hard(struct master_core *core, struct master_object *object)
 }
 
 bool master_pin_fits(const struct master_core *core, const struct master_segment *segment,
-                     uint64_t size)
+                     const struct master_object *replaced, uint64_t size)
 {
     double limit = (double)segment->size * core->config.hard_pin_ratio;
-    return (double)(segment->hard_bytes + size) <= limit;
+    uint64_t credit = 0;
+    if ((double)(segment->hard_bytes + size) <= limit)
+        return true;
+    /* What goes in place of a pinned value of no smaller size always fits; not twice at a time. */
+    if (replaced == NULL || (double)segment->hard_bytes > limit)
+        return false;
+    MASTER_EXTENTS_FOREACH(extent, replaced)
+    credit += extent->segment == segment ? master_extent_size(extent) : 0;
+    return (double)(segment->hard_bytes + size) <= limit + (double)credit;
 }
 
 void master_pin_forget(struct master_core *core, struct master_extra *extra)

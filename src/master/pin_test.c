@@ -107,6 +107,24 @@ static void hard_pins_stay_and_are_bounded(void **state)
     assert_int_equal(kit_stats(&kit).hard_bytes, SEGMENT / 2);
     assert_int_equal(kit_wish(&kit, 2, other, 700, "h8", VALUE, &hard), YOLK_ERR_PIN_LIMIT);
     assert_int_equal(kit_stats(&kit).put_pin_limit, 1);
+    /* In place of a pinned value another one is let in, one at a time, though both are there for a
+     * moment; a larger one is not. */
+    struct wish upsert = {.flags = WIRE_PUT_UPSERT};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kit_wish(&kit, 2, other, 701, "h1", 2 * VALUE, &upsert),
+                         YOLK_ERR_PIN_LIMIT);
+        assert_int_equal(kit_wish(&kit, 2, other, 702 + 2 * (uint64_t)i, "h1", VALUE, &upsert),
+                         YOLK_OK);
+        assert_int_equal(kit_wish(&kit, 2, other, 703 + 2 * (uint64_t)i, "h2", VALUE, &upsert),
+                         YOLK_ERR_PIN_LIMIT);
+        assert_int_equal(kit_keys_call(&kit, 2, other, 702 + 2 * (uint64_t)i, WIRE_PUT_END, "h1"),
+                         YOLK_ERR_AGAIN);
+        kit_ack(&kit);
+        assert_int_equal(kit_keys_call(&kit, 2, other, 702 + 2 * (uint64_t)i, WIRE_PUT_END, "h1"),
+                         YOLK_OK);
+        kit_ack(&kit);
+        assert_int_equal(kit_stats(&kit).hard_bytes, SEGMENT / 2);
+    }
     flood(100);
     for (int i = 0; i < VALUES / 2; i++) {
         snprintf(key, sizeof key, "h%d", i);

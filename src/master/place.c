@@ -44,7 +44,7 @@ static bool usable(const struct master_segment *segment, const struct choice *ch
         return false;
     if (!choice->wish->hard)
         return true;
-    bool fits = master_pin_fits(choice->core, segment, choice->size);
+    bool fits = master_pin_fits(choice->core, segment, choice->wish->replaced, choice->size);
     *(fits ? &choice->wish->open : &choice->wish->limited) = true;
     return fits;
 }

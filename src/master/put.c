@@ -303,6 +303,7 @@ static enum yolk_status equip(struct master_core *core, struct starting *startin
 {
     struct master_wish wish = {.preferred = starting->msg->preferred,
                                .segment = starting->first_segment,
+                               .replaced = old != NULL && old->pin == PIN_HARD ? old : NULL,
                                .credit = old == NULL ? 0 : memory_bytes(old)};
     enum yolk_status status = master_pin_ask(core, put->object, starting->msg, starting->group);
     if (status != YOLK_OK)

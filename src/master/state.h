@@ -490,6 +490,8 @@ struct master_wish {
     struct wire_view preferred; /* KEYS: names, the best first */
     uint64_t segment;           /* to be tried before those; 0: none */
     uint64_t credit;            /* bytes of its tenant that an upsert gives back */
+    /* Hard-pinned, so it stays until the end; an upsert is to take its place. NULL: none. */
+    const struct master_object *replaced;
     bool hard;
     bool limited, open; /* out: hard pins left no room in one; they did in another */
     bool over_quota;    /* out */

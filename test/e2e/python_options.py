@@ -89,6 +89,12 @@ def pins(context):
     check_equal(store.batch_is_exist(["hard%d" % i for i in kept]), [1] * len(kept))
     check_equal(store.put("wrong", b"1", config_of(m, soft_pin_action=m.SoftPinAction.ENABLE, soft_pin_ttl_ms=1 << 62)), -600)
     check_in("soft-pin-ttl-max", m.last_error(), "the master's own words")
+    for wrong in (5, "x", {}):
+        try:
+            store.put("wrong", b"1", wrong)
+            check(False, "a config of %r" % wrong)
+        except TypeError as error:
+            check_in("ReplicateConfig", str(error))
     check_equal(store.put("wrong", b"1", config_of(m, replica_num=1 << 40)), -600)
     check_in("replica_num", m.last_error())
     check_equal((store.remove("hard", True), store.is_exist("hard")), (0, 0))
