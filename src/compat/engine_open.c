@@ -69,11 +69,13 @@ static enum yolk_status metadata_url(const char *given, char url[URL_MAX])
                           : base_fail(YOLK_ERR_CONFIG, 0, "the metadata address is too long");
 }
 
-/* Of a container the address that others use may be its host's. */
-static enum yolk_status create(struct yolk_peer_options *options, struct yolk_peer **out)
+/* Of a container the address that others use may be its host's. Where it is this machine's own,
+ * something else was wrong, and nothing may be opened to all networks for that. */
+static enum yolk_status create(struct yolk_peer_options *options, bool is_own,
+                               struct yolk_peer **out)
 {
     enum yolk_status status = yolk_peer_create(options, out);
-    if (status == YOLK_OK || options->listen != NULL || status == YOLK_ERR_CONFIG)
+    if (status == YOLK_OK || options->listen != NULL || status == YOLK_ERR_CONFIG || is_own)
         return status;
     char why[512];
     snprintf(why, sizeof(why), "%s", yolk_last_error());
@@ -119,7 +121,7 @@ static enum yolk_status open_with(const struct compat_engine_setup *setup, const
     options.listen = is_empty(getenv("MC_TCP_BIND_ADDRESS")) ? NULL : getenv("MC_TCP_BIND_ADDRESS");
     options.secret = secret;
     options.secret_size = secret_size;
-    return create(&options, out);
+    return create(&options, net_address_is_own(&address), out);
 }
 
 enum yolk_status compat_engine_open(const struct compat_engine_setup *setup, struct yolk_peer **out)

@@ -143,7 +143,9 @@ static enum yolk_status command(int fd, const char *const words[3], char *value,
     switch (line[0]) {
     case '+':
     case ':':
-        return YOLK_OK;
+        return value == NULL ? YOLK_OK
+                             : base_fail(YOLK_ERR_PROTOCOL, 0, "\"%.8s\" as the answer to %s", line,
+                                         words[0]);
     case '$':
         return value != NULL
                    ? receive_value(fd, line + 1, value, size, deadline_ns)

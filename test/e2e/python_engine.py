@@ -443,6 +443,42 @@ def parts(context):
     check_equal(engine.batch_transfer_sync_read(own, [memory.address] * 2, [memory.address] * 2, [64, 2**64 - 1]), -1)
 
 
+@test("a service of names that answers something else, or nothing")
+def strange_names(context):
+    m = engine_module()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        port = listener.getsockname()[1]
+        answers = [b"+OK\r\n", b"+OK\r\n", b"+OK\r\n"]  # to SET, GET and DEL
+
+        def serve():
+            for answer in answers:
+                with listener.accept()[0] as connection:
+                    connection.recv(4096)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        engine = m.TransferEngine()
+        check_equal(engine.initialize("127.0.0.1", f"redis://127.0.0.1:{port}", "tcp", ""), 0)
+        check_equal(engine.send_probe("somebody"), -104, "a line is no value")
+        check_in("+OK", m.last_error())
+        del engine
+        thread.join(20)
+        # One that says nothing is asked once: the answer comes in time, and nothing listens on all addresses for it.
+        start = time.monotonic()
+        check(m.TransferEngine().initialize("127.0.0.1", f"http://127.0.0.1:{port}/metadata", "tcp", "") != 0)
+        check(time.monotonic() - start < 5.5, f"it took {time.monotonic() - start:.1f} s")
+        listener.settimeout(1)
+        listener.accept()[0].close()
+        try:
+            listener.accept()
+            raise Failure("it was asked twice")
+        except TimeoutError:
+            pass
+
+
 @test("a limit of nonsense is still a limit")
 def limit_of_nonsense(context):
     try:
