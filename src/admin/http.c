@@ -146,6 +146,8 @@ static void page_metrics(void *self, struct http_exchange *exchange)
     out.status = admin_metrics_text(&figures, &body);
     add_segments(http, &out);
     add_tenants(http, &out);
+    if (out.status == YOLK_OK && http->settings)
+        out.status = base_config_metrics(http->settings, &body);
     admin_finish(exchange, 200, TYPE_METRICS, out.status, &body);
 }
 
@@ -211,7 +213,8 @@ static void page_drain_jobs(void *self, struct http_exchange *exchange)
 }
 
 const struct http_page admin_http_pages[] = {
-    {"/metrics", HTTP_GET, page_metrics, "Prometheus text; Mooncake's names beside ours"},
+    {"/metrics", HTTP_GET, page_metrics,
+     "Prometheus text; Mooncake's names beside ours; each setting in force as yolk_setting_info"},
     {"/metrics/summary", HTTP_GET, page_summary, "one line for people"},
     {"/health", HTTP_GET, page_health, "JSON: status, role, ha_state, service_ready, figures"},
     {"/role", HTTP_GET, page_role, "leader"},
@@ -255,6 +258,7 @@ enum yolk_status admin_http_create(struct loop *loop, struct server *server,
     http->server = server;
     http->started_ns = clock_real_now_ns();
     http->guarded = options->guarded;
+    http->settings = options->settings;
     enum yolk_status status = http_server_create(loop, &pages, &http->http);
     if (status != YOLK_OK) {
         free(http);

@@ -7,6 +7,7 @@
 #define ADMIN_HTTP_H
 
 #include "admin/http_server.h"
+#include "base/config.h"
 #include "platform/loop.h"
 #include "platform/net.h"
 #include "server/server.h"
@@ -16,6 +17,7 @@ struct admin_http;
 
 struct admin_http_options {
     struct net_address address;
+    const struct base_config *settings; /* shown in /metrics; NULL: none; outlives it */
     bool guarded; /* clients need a secret: pages do not show or change objects */
 };
 

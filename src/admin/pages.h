@@ -24,6 +24,7 @@ enum {
 struct admin_http {
     struct server *server;
     struct http_server *http;
+    const struct base_config *settings;
     uint64_t started_ns;
     bool guarded;
 };

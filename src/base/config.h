@@ -234,5 +234,7 @@ YOLK_MUST_USE int base_config_help(unsigned commands, struct base_buf *text);
 YOLK_MUST_USE int base_config_markdown(struct base_buf *text);
 /* Says of each setting of its commands, at level info, what it is and where that came from. */
 void base_config_log(const struct base_config *config);
+/* The same in Prometheus text format. */
+YOLK_MUST_USE int base_config_metrics(const struct base_config *config, struct base_buf *text);
 
 #endif

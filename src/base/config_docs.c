@@ -134,12 +134,51 @@ int base_config_markdown(struct base_buf *text)
     return status;
 }
 
+static const char *const ORIGINS[] = {"default", "file", "environment", "argument"};
+
+static bool is_said(const struct base_config *config, const struct base_setting_info *info)
+{
+    return (info->commands & config->commands) != 0 && info->id != SET_HELP;
+}
+
+/* A label's value, escaped as Prometheus has it. */
+static int append_label(struct base_buf *text, const char *value)
+{
+    int status = YOLK_OK;
+    for (; *value != '\0' && status == YOLK_OK; value++) {
+        if (*value == '\n')
+            status = base_buf_append(text, "\\n", 2);
+        else if (*value == '"' || *value == '\\')
+            status = base_buf_printf(text, "\\%c", *value);
+        else
+            status = base_buf_append(text, value, 1);
+    }
+    return status;
+}
+
+int base_config_metrics(const struct base_config *config, struct base_buf *text)
+{
+    int status = base_buf_printf(text, "# HELP yolk_setting_info a setting's value in force, and "
+                                       "where it came from\n# TYPE yolk_setting_info gauge\n");
+    for (int i = 0; i < SET_COUNT && status == YOLK_OK; i++) {
+        const struct base_setting_info *info = base_setting_info((enum base_setting)i);
+        if (!is_said(config, info))
+            continue;
+        status = base_buf_printf(text, "yolk_setting_info{setting=\"%s\",value=\"", info->flag);
+        if (status == YOLK_OK)
+            status = append_label(text, base_config_string(config, info->id));
+        if (status == YOLK_OK)
+            status = base_buf_printf(text, "\",origin=\"%s\"} 1\n",
+                                     ORIGINS[base_config_origin(config, info->id)]);
+    }
+    return status;
+}
+
 void base_config_log(const struct base_config *config)
 {
-    static const char *const ORIGINS[] = {"default", "file", "environment", "argument"};
     for (int i = 0; i < SET_COUNT; i++) {
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
-        if ((info->commands & config->commands) == 0 || info->id == SET_HELP)
+        if (!is_said(config, info))
             continue;
         log_info("setting %s = %s (%s)", info->flag, base_config_string(config, info->id),
                  ORIGINS[base_config_origin(config, info->id)]);

@@ -235,6 +235,25 @@ static void rules_between_settings(void **state)
     base_config_free(&config);
 }
 
+/* A name with all that would end a label, or the line. */
+static void figures_of_settings_are_escaped(void **state)
+{
+    (void)state;
+    struct base_config config;
+    struct base_buf text;
+    base_buf_init(&text, 1 << 20);
+    assert_int_equal(base_config_init(&config, COMMAND_NODE), YOLK_OK);
+    assert_int_equal(
+        base_config_set(&config, SET_NAME, "--name", "a\"} 1\n\\b", 0, ORIGIN_ARGUMENT), YOLK_OK);
+    assert_int_equal(base_config_metrics(&config, &text), YOLK_OK);
+    assert_int_equal(base_buf_append(&text, "", 1), YOLK_OK);
+    assert_non_null(strstr((char *)text.data, "\nyolk_setting_info{setting=\"name\",value=\"a\\\"} "
+                                              "1\\n\\\\b\",origin=\"argument\"} 1\n"));
+    assert_null(strstr((char *)text.data, "setting=\"trace\""));
+    base_buf_free(&text);
+    base_config_free(&config);
+}
+
 static void documents_come_from_the_table(void **state)
 {
     (void)state;
@@ -293,6 +312,7 @@ int main(void)
         cmocka_unit_test(values_that_add_up),
         cmocka_unit_test(no_command_has_two_settings_of_one_name),
         cmocka_unit_test(rules_between_settings),
+        cmocka_unit_test(figures_of_settings_are_escaped),
         cmocka_unit_test(documents_come_from_the_table),
         cmocka_unit_test(log_keeps_peers_from_forging_lines),
     };

@@ -189,6 +189,7 @@ static void on_signal(void *self, int number)
 static int listen_all(struct setup *setup, struct running *running)
 {
     const struct admin_http_options admin = {.address = setup->admin,
+                                             .settings = setup->config,
                                              .guarded = setup->server.secret_size > 0};
     enum yolk_status status = server_create(running->loop, &setup->server, &running->server);
     if (status != YOLK_OK)

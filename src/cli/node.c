@@ -110,7 +110,7 @@ static int start_http(struct node *node)
         return CLI_OK;
     enum yolk_status status = net_address_parse(text, 0, &address);
     if (status == YOLK_OK)
-        status = node_http_start(&address, node->store, &node->http);
+        status = node_http_start(&address, node->store, node->config, &node->http);
     return status == YOLK_OK ? CLI_OK
                              : cli_failure(node->command, status, "cannot listen on %s (%s)", text,
                                            node->http_flag);

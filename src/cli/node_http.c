@@ -14,6 +14,7 @@ struct node_http {
     struct loop *loop;
     struct http_server *server;
     struct yolk_store *store;
+    const struct base_config *settings;
     struct thread thread;
 };
 
@@ -87,6 +88,8 @@ static void page_metrics(void *self, struct http_exchange *exchange)
         if (is_own(line))
             status = add_line(&body, line);
     if (status == YOLK_OK)
+        status = base_config_metrics(http->settings, &body);
+    if (status == YOLK_OK)
         http_answer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
     else
         http_answer_text(exchange, 500, "no memory");
@@ -109,12 +112,13 @@ static void run(void *self)
 }
 
 enum yolk_status node_http_start(const struct net_address *address, struct yolk_store *store,
-                                 struct node_http **out)
+                                 const struct base_config *settings, struct node_http **out)
 {
     struct node_http *http = base_calloc(1, sizeof(*http));
     if (!http)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for HTTP pages");
     http->store = store;
+    http->settings = settings;
     const struct http_server_options options = {.address = *address,
                                                 .pages = node_http_pages,
                                                 .page_count = node_http_page_count,

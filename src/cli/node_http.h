@@ -4,6 +4,7 @@
 #define CLI_NODE_HTTP_H
 
 #include "admin/http_server.h"
+#include "base/config.h"
 #include "yolk/store.h"
 
 struct node_http;
@@ -11,9 +12,11 @@ struct node_http;
 extern const struct http_page node_http_pages[];
 extern const size_t node_http_page_count;
 
-/* The store must outlive it. */
+/* The store and the settings, which /metrics shows, must outlive it. */
 YOLK_MUST_USE enum yolk_status node_http_start(const struct net_address *address,
-                                               struct yolk_store *store, struct node_http **out);
+                                               struct yolk_store *store,
+                                               const struct base_config *settings,
+                                               struct node_http **out);
 void node_http_stop(struct node_http *http);
 const struct net_address *node_http_address(const struct node_http *http);
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import check, check_equal, check_in, eventually, main, test, yolk_path
@@ -173,6 +174,13 @@ def precedence(context):
             for flag, _, default, _, _, _ in mine:
                 value = default if place == 0 else values[flag][place - 1]
                 check_equal(said.get(flag), "%s (%s)" % (value, origin), "%s --%s" % (command, flag))
+            if place == 2 and command == "master":
+                port = int(process.wait_line(r"^health: .*:(\d+)/health").group(1))
+                with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=30) as page:
+                    shown = re.findall(r'^yolk_setting_info{setting="(.*?)",value="(.*)",origin="(.*)"} 1$',
+                                       page.read().decode(), re.M)
+                shown = {flag: "%s (%s)" % (value, origin) for flag, value, origin in shown}
+                check_equal({flag: shown.get(flag) for flag, *_ in mine}, {flag: said[flag] for flag, *_ in mine})
             process.terminate()
             check_equal(process.wait(), 0, process.output())
 
