@@ -118,7 +118,8 @@ struct master_tier {
     uint64_t next_id;
     struct base_list clean, dirty; /* front: goes first */
     uint64_t clean_bytes, dirty_bytes;
-    uint64_t clean_room;  /* that they take on the disk, at most, and the pinned ones that have a copy */
+    uint64_t
+        clean_room; /* that they take on the disk, at most, and the pinned ones that have a copy */
     uint64_t stuck_since; /* a copy is wanted, and none was made since; 0: not so */
     uint64_t pause_until;
     uint32_t failures;  /* in a row */
