@@ -83,6 +83,7 @@ static int read_settings(struct base_config *config, int argc, char **argv)
 bool cli_parse(const struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code)
 {
+    *code = CLI_OK;
     int status = base_config_init(config, command->commands);
     if (status == YOLK_OK)
         status = read_settings(config, argc, argv);
@@ -94,7 +95,6 @@ bool cli_parse(const struct cli_command *command, int argc, char **argv, struct 
     if (base_config_bool(config, SET_HELP)) {
         print_help(command);
         base_config_free(config);
-        *code = CLI_OK;
         return false;
     }
     if (!command->arguments[0] && config->positional_count > 0) {

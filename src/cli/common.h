@@ -21,8 +21,8 @@ struct cli_command {
 
 /*
  * Reads arguments (without program and command), environment and configuration file. Returns true
- * to go on. When it returns false *code is the exit code: help was asked for, or something is wrong
- * and has been said. The config must be freed in the first case only.
+ * to go on. *code is the exit code: CLI_OK then, and when help was asked for; else something is
+ * wrong and has been said. The config must be freed in the first case only.
  */
 bool cli_parse(const struct cli_command *command, int argc, char **argv, struct base_config *config,
                int *code);
