@@ -159,6 +159,7 @@ struct sim {
                                              are gone then */
     uint64_t request_id;
     uint64_t safety_end_ns;
+    uint64_t group_evictions; /* of this master, when the last check began */
     int faults_on;
     int load_on;
     int has_disks;
@@ -206,6 +207,9 @@ void sim_slot_start(struct sim *sim, int peer, int slot);
 void sim_slot_drive(struct sim *sim, int peer, int slot);
 void sim_slot_reply(struct sim *sim, int peer, int slot, const struct sim_event *event);
 void sim_slot_link_lost(struct sim *sim, int peer, int slot);
+/* Remembers how many keys went with others of their group: if more go, a final get may find
+ * nothing. */
+void sim_groups_look(struct sim *sim);
 void sim_slot_begin_final(struct sim *sim, int peer, int slot, enum sim_operation operation,
                           int key);
 
