@@ -119,6 +119,7 @@ void master_tier_part(struct master_core *core, struct master_segment *segment)
     memory->tier.pause_until = 0;
     memory->tier.failures = 0;
     memory->tier.no_space = false;
+    memory->tier.held_max = 0;
     memory->tier.leaves_at = 0;
     segment->tier.mate = NULL;
     if (mate != NULL)
@@ -254,17 +255,26 @@ enum master_offload master_tier_offload(struct master_core *core, struct master_
     return OFFLOAD_WAIT;
 }
 
-/* Another copy made ahead would cost an earlier one its place, and so on for ever. */
-static bool is_filled(const struct master_core *core, const struct master_tier *tier)
+/* Another copy made ahead would cost an earlier one its place, and so on for ever: because there
+ * are so many of them, or because what is on the disk alone is worth more. */
+static bool is_filled(struct master_core *core, const struct master_tier *tier)
 {
-    double room = (double)tier->mate->size *
-                  (core->config.eviction_high_watermark_ratio - core->config.eviction_ratio);
-    uint64_t ahead = tier->clean_room + tier->offloads.bytes +
-                     (uint64_t)tier->offloads.count * MASTER_DISK_UNIT + MASTER_DISK_UNIT;
-    return (double)ahead > room;
+    struct master_segment *disk = tier->mate;
+    uint64_t size = disk->size;
+    if (tier->held_max != 0 && tier->held_max < size)
+        size = tier->held_max;
+    double high = core->config.eviction_high_watermark_ratio;
+    uint64_t more =
+        tier->offloads.bytes + (uint64_t)tier->offloads.count * MASTER_DISK_UNIT + MASTER_DISK_UNIT;
+    if ((double)(tier->clean_room + more) > (double)size * (high - core->config.eviction_ratio))
+        return true;
+    if ((double)(disk->live_bytes + more) <= (double)size * high)
+        return false;
+    const struct master_extent *first = master_evict_next(core, disk);
+    return first != NULL && master_extent_spare(first);
 }
 
-static bool wants_more(const struct master_core *core, const struct master_segment *memory)
+static bool wants_more(struct master_core *core, const struct master_segment *memory)
 {
     const struct master_tier *tier = &memory->tier;
     uint64_t used = memory->live_bytes + memory->open_bytes;

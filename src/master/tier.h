@@ -118,13 +118,14 @@ struct master_tier {
     uint64_t next_id;
     struct base_list clean, dirty; /* front: goes first */
     uint64_t clean_bytes, dirty_bytes;
-    uint64_t
-        clean_room; /* that they take on the disk, at most, and the pinned ones that have a copy */
+    uint64_t clean_room;  /* that they and the pinned ones with a copy take on the disk, at most */
     uint64_t stuck_since; /* a copy is wanted, and none was made since; 0: not so */
     uint64_t pause_until;
     uint32_t failures;  /* in a row */
     uint64_t leaves_at; /* the memory is being unmounted; 0: not so */
     bool no_space;      /* the pause is for want of room on the disk */
+    uint64_t held_max; /* what the disk held when it last had no room: it may be smaller than it was
+                        * said to be; 0: it always had */
 };
 
 void master_tier_init(struct master_tier *tier);

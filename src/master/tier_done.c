@@ -95,6 +95,7 @@ static void failed_offload(struct master_core *core, struct master_segment *memo
             tier->no_space = true;
             tier->pause_until = core->now + master_ms(core->config.resend_ms);
         }
+        tier->held_max = disk->live_bytes + disk->dead_bytes;
         if (disk->ack_bytes < room)
             (void)master_evict(core, disk, room, core->config.step);
     } else {
@@ -136,6 +137,8 @@ static bool answered_offload(struct master_core *core, struct master_segment *me
         tier->pause_until = 0;
     tier->stuck_since = tier->offloads.count > 1 ? core->now : 0;
     settle_offload(core, extent, task->memory->object, done->checksum);
+    if (tier->held_max != 0 && tier->held_max < tier->mate->live_bytes)
+        tier->held_max = tier->mate->live_bytes;
     end_offload(core, task, IN_CLEAN);
     return true;
 }
