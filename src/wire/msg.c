@@ -239,8 +239,7 @@ static const struct wire_field peer_describe_reply[] = {
     REPLY(wire_peer_describe_reply),
     U64(wire_peer_describe_reply, 10, segment),
     STR(wire_peer_describe_reply, 11, endpoints),
-    STR(wire_peer_describe_reply, 12, name),
-    BIN(wire_peer_describe_reply, 13, buffers, WIRE_PEER_BUFFER_SIZE),
+    BIN(wire_peer_describe_reply, 12, buffers, WIRE_PEER_BUFFER_SIZE),
 };
 static const struct wire_field peer_notify[] = {
     STR(wire_peer_notify, 1, name),

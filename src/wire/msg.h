@@ -430,7 +430,6 @@ struct wire_peer_describe_reply {
     struct wire_view text;
     uint64_t segment; /* the addresses of the process */
     struct wire_view endpoints;
-    struct wire_view name;
     struct wire_view
         buffers; /* records: u64 address, u64 size, u32 permission, char location[64] */
 };
