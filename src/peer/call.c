@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/hello.h"
 #include "peer/internal.h"
 #include "platform/clock.h"
 #include "wire/msg.h"
@@ -20,32 +21,15 @@ void peer_call_free(struct peer_call *call)
     mutex_destroy(&call->lock);
 }
 
-struct hello_link {
-    int fd;
-    uint64_t deadline_ns;
-};
-
-static int hello_send(void *self, const void *data, size_t size)
-{
-    struct hello_link *link = self;
-    return net_send_all(link->fd, data, size, link->deadline_ns);
-}
-
-static int hello_recv(void *self, void *data, size_t size)
-{
-    struct hello_link *link = self;
-    return net_recv_all(link->fd, data, size, link->deadline_ns);
-}
-
 static enum yolk_status connect_peer(struct peer_call *call,
                                      const struct peer_call_options *options, const char *address,
                                      uint64_t deadline_ns)
 {
     struct net_address parsed;
-    struct hello_link link = {.fd = -1, .deadline_ns = deadline_ns};
+    int fd = -1;
     int status = net_address_parse(address, 0, &parsed);
     if (status == YOLK_OK)
-        status = net_connect(&parsed, deadline_ns, &link.fd);
+        status = net_connect(&parsed, deadline_ns, &fd);
     if (status != YOLK_OK)
         return base_fail_context(status, "cannot reach the peer %s", address);
     struct wire_hello_options hello_options = {
@@ -56,20 +40,18 @@ static enum yolk_status connect_peer(struct peer_call *call,
     };
     memcpy(hello_options.instance, options->instance, WIRE_ID_SIZE);
     struct wire_hello_machine hello;
-    const struct wire_hello_io io = {&link, hello_send, hello_recv};
     status = wire_hello_init(&hello, false, &hello_options);
     if (status == YOLK_OK) {
-        status = wire_hello_run(&hello, &io);
+        status = engine_hello_run(&hello, fd, deadline_ns);
         if (status != YOLK_OK)
             status = base_fail(status, 0, "the peer at %s: %s", address,
                                hello.text[0] != '\0' ? hello.text : yolk_strerror(status));
-        memcpy(call->instance, hello.peer_instance, WIRE_ID_SIZE);
         wire_hello_wipe(&hello);
     }
     if (status != YOLK_OK)
-        net_close(link.fd);
+        net_close(fd);
     else
-        call->fd = link.fd;
+        call->fd = fd;
     return status;
 }
 

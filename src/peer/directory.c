@@ -408,11 +408,9 @@ enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, cons
 {
     if (peer == NULL || name == NULL || (message == NULL && message_size > 0))
         return base_fail(YOLK_ERR_INVALID, 0, "a notification needs a name and a message");
-    if (strlen(name) >= PEER_NAME_MAX || message_size > MAX_PEER_MESSAGE)
-        return base_fail(YOLK_ERR_TOO_LARGE, 0,
-                         "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
-                         message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
-    enum yolk_status status;
+    enum yolk_status status = peer_notification_check(name, message_size);
+    if (status != YOLK_OK)
+        return status;
     struct peer_entry *entry = peer_directory_find(peer, segment, &status);
     if (entry == NULL)
         return status;

@@ -113,7 +113,6 @@ struct peer_call {
     struct mutex lock; /* one exchange at a time, so that notifications keep their order */
     int fd;            /* -1: none */
     uint64_t next_request;
-    uint8_t instance[WIRE_ID_SIZE]; /* whose it is */
 };
 struct peer_call_options {
     const uint8_t *secret;
@@ -132,7 +131,6 @@ YOLK_MUST_USE enum yolk_status peer_call(struct peer_call *call,
 /* -- directory.c: other peers and files, by handle -- */
 
 struct peer_entry {
-    struct base_list node;
     uint32_t number;
     uint32_t opened; /* calls of open not yet undone */
     _Atomic uint32_t users;
@@ -147,7 +145,6 @@ struct peer_entry {
 };
 struct peer_directory {
     struct mutex lock;
-    struct base_list list;
     struct peer_entry **entries; /* sorted by number */
     size_t count, room;
     uint32_t last_number;
@@ -175,6 +172,8 @@ struct peer_notifier {
     bool ending, started;
     struct thread thread;
 };
+/* TOO_LARGE. */
+YOLK_MUST_USE enum yolk_status peer_notification_check(const char *name, size_t message_size);
 void peer_notifier_init(struct peer_notifier *notifier);
 void peer_notifier_stop(struct yolk_peer *peer);
 /* Takes its place in the queue before the transfers are submitted, so that none is moved whose

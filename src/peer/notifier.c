@@ -26,6 +26,15 @@ struct peer_pending {
 
 enum outcome { OUTCOME_WAIT, OUTCOME_SEND, OUTCOME_DROP };
 
+enum yolk_status peer_notification_check(const char *name, size_t message_size)
+{
+    if (strlen(name) < PEER_NAME_MAX && message_size <= MAX_PEER_MESSAGE)
+        return YOLK_OK;
+    return base_fail(YOLK_ERR_TOO_LARGE, 0,
+                     "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
+                     message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
+}
+
 void peer_notifier_init(struct peer_notifier *notifier)
 {
     memset(notifier, 0, sizeof(*notifier));

@@ -84,13 +84,11 @@ enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
     if (peer == NULL || name == NULL || (message == NULL && message_size > 0) || count == 0)
         return base_fail(YOLK_ERR_INVALID, 0,
                          "a bound notification needs a name, a message and requests");
-    if (strlen(name) >= PEER_NAME_MAX || message_size > MAX_PEER_MESSAGE)
-        return base_fail(YOLK_ERR_TOO_LARGE, 0,
-                         "a notification of %zu and %zu bytes: at most %d and %u", strlen(name),
-                         message_size, PEER_NAME_MAX - 1, MAX_PEER_MESSAGE);
+    enum yolk_status status = peer_notification_check(name, message_size);
+    if (status != YOLK_OK)
+        return status;
     /* All that can be refused is refused before anything moves. */
-    enum yolk_status status =
-        peer_notifier_prepare(peer, requests, count, name, message, message_size, &pending);
+    status = peer_notifier_prepare(peer, requests, count, name, message, message_size, &pending);
     if (status != YOLK_OK)
         return status;
     status = yolk_peer_submit(peer, batch, requests, count, verdicts, &at);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "engine/hello.h"
 #include "platform/clock.h"
 #include "platform/net.h"
 #include "platform/thread.h"
@@ -101,23 +102,6 @@ void store_client_destroy(struct store_client *client)
     free(client);
 }
 
-struct hello_link {
-    int fd;
-    uint64_t deadline_ns;
-};
-
-static int hello_send(void *self, const void *data, size_t size)
-{
-    struct hello_link *link = self;
-    return net_send_all(link->fd, data, size, link->deadline_ns);
-}
-
-static int hello_recv(void *self, void *data, size_t size)
-{
-    struct hello_link *link = self;
-    return net_recv_all(link->fd, data, size, link->deadline_ns);
-}
-
 static void note_hello(struct store_client *client, const struct wire_hello_machine *hello,
                        uint8_t *instance)
 {
@@ -145,8 +129,8 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
     uint64_t latest = clock_after_ms(clock_real_now_ns(), client->options.connect_timeout_ms);
     if (deadline_ns > latest)
         deadline_ns = latest;
-    struct hello_link link = {.fd = -1, .deadline_ns = deadline_ns};
-    int status = net_connect(&client->address, deadline_ns, &link.fd);
+    int made = -1;
+    int status = net_connect(&client->address, deadline_ns, &made);
     if (status != YOLK_OK)
         return base_fail_context(status, "cannot reach the master");
     struct wire_hello_options options = {
@@ -161,8 +145,7 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
     struct wire_hello_machine hello;
     status = wire_hello_init(&hello, false, &options);
     if (status == YOLK_OK) {
-        struct wire_hello_io io = {&link, hello_send, hello_recv};
-        status = wire_hello_run(&hello, &io);
+        status = engine_hello_run(&hello, made, deadline_ns);
         if (status != YOLK_OK)
             (void)base_fail(status, 0, "the master at %s: %s", client->master,
                             hello.text[0] != '\0' ? hello.text : yolk_strerror(status));
@@ -171,10 +154,10 @@ static int connect_master(struct store_client *client, uint32_t purpose, uint64_
         wire_hello_wipe(&hello);
     }
     if (status != YOLK_OK) {
-        net_close(link.fd);
+        net_close(made);
         return status;
     }
-    *fd = link.fd;
+    *fd = made;
     return YOLK_OK;
 }
 
