@@ -21,10 +21,54 @@ extern "C" {
 struct yolk_engine;
 struct yolk_served;
 
+/* A setting that is on or off and has a default of its own. */
+enum yolk_switch { YOLK_SWITCH_DEFAULT = 0, YOLK_SWITCH_ON = 1, YOLK_SWITCH_OFF = 2 };
+
+/* How soon a request is posted among those that wait: all of a higher priority first, but one that
+ * waited 10 ms is taken as one step higher, so that none starves. TENT's numbers. */
+enum yolk_priority {
+    YOLK_PRIORITY_HIGH = 0, /* what a request has that says nothing */
+    YOLK_PRIORITY_MEDIUM = 1,
+    YOLK_PRIORITY_LOW = 2
+};
+
+/* What a request is for: chooses policies and contracts, nothing by itself. TENT's numbers. */
+enum yolk_intent {
+    YOLK_INTENT_UNSPEC = 0,
+    YOLK_INTENT_FOREGROUND_GET = 1,
+    YOLK_INTENT_BACKGROUND_PREFETCH = 2,
+    YOLK_INTENT_MIGRATION = 3,
+    YOLK_INTENT_CHECKPOINT = 4,
+    YOLK_INTENT_WEIGHT_LOADING = 5,
+    YOLK_INTENT_STAGING_INTERNAL = 6
+};
+
+/* The admission queue: of all requests that the engine took and that are not over yet
+ * (outstanding), only some are given to transports (dispatched); the others wait, by priority and
+ * then by age or deadline. Each of a submit's requests is admitted, or the submit is refused
+ * (YOLK_ERR_LIMIT) and no task made. Waiting ones move on without anybody polling: every tick_ms
+ * the engine's own thread looks at them. 0 in each field: the default. */
+struct yolk_queue_options {
+    enum yolk_switch enable;         /* OFF by default: everything is dispatched at once */
+    uint32_t owners_max;             /* requests outstanding; 0: 1024 */
+    uint64_t bytes_max;              /* bytes outstanding; 0: 1 GiB */
+    uint32_t dispatch_owners_max;    /* requests dispatched; 0: 64 */
+    uint64_t dispatch_bytes_max;     /* bytes dispatched, and of one request; 0: 64 MiB */
+    uint32_t staging_owners;         /* of owners_max, kept for intent STAGING_INTERNAL; 0: none */
+    uint64_t staging_bytes;          /* of bytes_max, the same; 0: none */
+    enum yolk_switch deadline_first; /* within a priority the earliest deadline first, those without
+                                      * one last; OFF by default: the oldest first */
+    uint64_t promotion_slack_ns;     /* with deadline_first: a deadline this near goes before every
+                                      * priority; 0: none does */
+    uint64_t tick_ms;                /* 0: 50 */
+};
+
 struct yolk_engine_options {
     size_t struct_size;
-    /* The transports, most preferred first; the tables are static, the array is borrowed until
-     * return. One that cannot work here is left out with its reason (yolk_engine_has_transport). */
+    /* The transports. In which order they are tried is said at yolk_engine_describe_route; among
+     * those that it names in no order, the first here comes first. The tables are static, the array
+     * is borrowed until return. One that cannot work here is left out with its reason
+     * (yolk_engine_has_transport). */
     const struct yolk_transport_ops *const *transports;
     size_t transport_count;
     /* Options all transports get; now_ns NULL: the real clock; instance is filled in. */
@@ -37,11 +81,32 @@ struct yolk_engine_options {
     uint64_t breaker_cooldown_ms; /* first pause of an open breaker, doubles to 32 times; 0: 1000 */
     uint32_t window_slices;       /* slices of one task in flight; 0: the default (64) */
     uint64_t slice_bytes_max;     /* 0: each transport's own */
+    /* Which transports a request may take, in what order: TENT's list of policies, as JSON text, an
+     * array or an object with the array in "policy". NULL: the default orders. Borrowed until
+     * return. What is wrong in it is YOLK_ERR_CONFIG, the text naming the key, its value and the
+     * rule. See docs/transfer.md. */
+    const char *policy_json;
+    /* What each tenant and intent may have in flight, as JSON text: TENT's contract. NULL: no
+     * limits. Borrowed until return; errors as of policy_json, also for each key that is none. */
+    const char *qos_json;
+    struct yolk_queue_options queue;
+    enum yolk_switch merge;   /* of neighbouring requests of one submit; ON by default */
+    uint64_t merge_bytes_max; /* size of a merged request; 0: the default (16 MiB) */
+    /* OFF: a failure seen by yolk_engine_batch_poll ends its task, without another try; progress
+     * and wait try again all the same. ON by default. */
+    enum yolk_switch failover_on_poll;
+    enum yolk_switch strict; /* each request is YOLK_REQUEST_DIRECT; OFF by default */
+    uint64_t staging_bytes;  /* of host memory for staged transfers; 0: the default (64 MiB) */
+    /* Transports out of shared libraries (plugin.h), after those of `transports`: absolute paths,
+     * separated by ':' or a line's end; NULL: none. One that cannot be loaded fails the creation.
+     */
+    const char *plugin_paths;
 };
 
 void yolk_engine_options_init(struct yolk_engine_options *options);
 
-/* YOLK_ERR_NO_ROUTE if no transport works, the text naming each and why. */
+/* YOLK_ERR_NO_ROUTE if no transport works, the text naming each and why. CONFIG, INVALID: what is
+ * wrong with which option. UNSUPPORTED: an option that this build cannot act on. */
 YOLK_MUST_USE enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
                                                   struct yolk_engine **out);
 /* Cancels all batches, drains, frees. YOLK_ERR_BUSY while segments are served, and while memory is
@@ -168,16 +233,38 @@ YOLK_MUST_USE enum yolk_status yolk_engine_segment_map(struct yolk_engine *engin
 
 /* -- Batches -- */
 
+/* Fewer bytes than asked for are a failure, YOLK_ERR_IO. Without it the end of a file is
+ * YOLK_ERR_EOF, and the count of bytes tells how many there are: an answer, not a failure. */
+#define YOLK_REQUEST_EXACT (UINT32_C(1) << 0)
+/* Only by transports that move these very bytes between the two memories or the device and the
+ * memory: none that copies them through a buffer of its own on the way (for addresses and sizes
+ * that are not aligned, say), and not in stages. YOLK_ERR_UNSUPPORTED if there is none, the text
+ * naming each and why. */
+#define YOLK_REQUEST_DIRECT (UINT32_C(1) << 1)
+
+/* Fields not used must be zero. */
 struct yolk_request {
     enum yolk_opcode opcode;
     void *local;      /* inside one registration; may be NULL if size is 0 */
     uint64_t segment; /* handle of yolk_engine_segment_open */
     uint64_t offset;
     uint64_t size;
-    uint64_t deadline_ns;      /* on the engine's clock; 0: none */
-    const char *hint;          /* transport to try first; NULL: none. Borrowed until return */
+    uint64_t deadline_ns; /* on the engine's clock; 0: none */
+    /* Transport to try first, then the others in order; NULL: none. INVALID if the engine has not
+     * this one in use, NO_ROUTE if it never reaches this segment or the policy has not got it: a
+     * hint is never passed over in silence. Borrowed until return. */
+    const char *hint;
     struct yolk_ticket ticket; /* writes where the provider asks for one */
     uint64_t cookie;           /* given back in the status */
+    enum yolk_priority priority;
+    enum yolk_intent intent;
+    /* The policy to use, whatever its conditions but that of the segment's type; NULL: the first
+     * one that fits. INVALID if there is none of this name. Borrowed until return. */
+    const char *policy;
+    /* Whose contract of qos_json holds; NULL, or one that it does not name: its defaults. Without
+     * qos_json it is only a name. At most 63 bytes. Borrowed until return. */
+    const char *tenant;
+    uint32_t flags; /* YOLK_REQUEST_*; INVALID for bits that are none */
 };
 
 struct yolk_task_status {
@@ -193,8 +280,8 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_create(struct yolk_engine *engi
 /* Each request gets a verdict (verdicts[i], required): YOLK_OK, it is task *first + i (rejected
  * ones take a task number too and are terminal with that verdict), or why it was rejected: no
  * memory was touched. Returns YOLK_OK if all were accepted, else the first verdict that is not;
- * LIMIT if the batch has no room for all (nothing was taken then), STALE, CLOSED. Starts as much as
- * has room. */
+ * LIMIT if the batch or the queue has no room for all (nothing was taken then), STALE, CLOSED.
+ * Starts as much as has room. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t batch,
                                                         const struct yolk_request *requests,
                                                         uint32_t count, enum yolk_status *verdicts,
@@ -217,8 +304,14 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine
 
 /* -- Looking at it -- */
 
-/* Which transport would run this request and, for each other one, why not. *text is freed by the
- * caller. */
+/* Which policy the request falls under, which transport would run it and, for each other one, why
+ * not: a line "policy: NAME" or "policy: none, ...", then a line for each transport, in the order
+ * in which they are tried. *text is freed by the caller.
+ *
+ * Without a policy the order is: loop (same process); nvlink, shm, ucx, rdma, tcp (memory); gds,
+ * uring, posix (files). A transport of another name stands where its reach puts it: one of the same
+ * process after loop, of the same machine after shm, else before tcp. "io_uring" is another name of
+ * uring in hints and policies. */
 YOLK_MUST_USE enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                                           const struct yolk_request *request,
                                                           char **text);
@@ -230,6 +323,10 @@ struct yolk_engine_stats {
     uint64_t bytes_read, bytes_written;
     uint64_t quarantined; /* batches freed before they were quiet */
     uint64_t breakers_opened;
+    uint64_t attempts_exhausted; /* slices given up because attempts_max was reached */
+    uint64_t queued;             /* requests that wait for dispatch now */
+    uint64_t dispatched;         /* requests that hold a place of the dispatch window now */
+    uint64_t queue_refused;      /* submits refused by the queue or by a contract */
 };
 void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out);
 

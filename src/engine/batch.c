@@ -172,13 +172,15 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
 {
     if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
         return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
+    enum yolk_status status = engine_check_request(request);
+    if (status != YOLK_OK)
+        return status;
     if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
     struct segment *segment = take_segment(engine, request->segment, before);
     if (segment == NULL)
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
     struct registration *registration = NULL;
-    enum yolk_status status = YOLK_OK;
     if (request->size > segment->size || request->offset > segment->size - request->size)
         status =
             base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",

@@ -55,6 +55,9 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
 {
     if (options == NULL || out == NULL || options->struct_size < sizeof(*options))
         return base_fail(YOLK_ERR_INVALID, 0, "options need yolk_engine_options_init");
+    enum yolk_status checked = engine_check_options(options);
+    if (checked != YOLK_OK)
+        return checked;
     struct yolk_engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an engine");

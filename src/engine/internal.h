@@ -34,6 +34,10 @@ struct transport {
     _Atomic bool told; /* that files do without it */
 };
 
+/* -- options.c -- */
+YOLK_MUST_USE enum yolk_status engine_check_options(const struct yolk_engine_options *options);
+YOLK_MUST_USE enum yolk_status engine_check_request(const struct yolk_request *request);
+
 /* -- transports.c -- */
 /* Copies the table, checks what is required, fills in stubs. CONFIG names each missing hook. */
 YOLK_MUST_USE enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,

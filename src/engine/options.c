@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What of an engine's options and of a request can be judged by itself. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "engine/internal.h"
+
+#define FLAGS_KNOWN (YOLK_REQUEST_EXACT | YOLK_REQUEST_DIRECT)
+
+static enum yolk_status check_switch(const char *name, enum yolk_switch value)
+{
+    if ((unsigned)value > YOLK_SWITCH_OFF)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "option %s is %d: a switch is 0 (default), 1 (on) "
+                         "or 2 (off)",
+                         name, (int)value);
+    return YOLK_OK;
+}
+
+static enum yolk_status cannot_yet(const char *name)
+{
+    return base_fail(YOLK_ERR_UNSUPPORTED, 0, "option %s: this build does not act on it", name);
+}
+
+enum yolk_status engine_check_options(const struct yolk_engine_options *options)
+{
+    const struct {
+        const char *name;
+        enum yolk_switch value;
+    } switches[] = {
+        {"queue.enable", options->queue.enable},
+        {"queue.deadline_first", options->queue.deadline_first},
+        {"merge", options->merge},
+        {"failover_on_poll", options->failover_on_poll},
+        {"strict", options->strict},
+    };
+    for (size_t i = 0; i < sizeof(switches) / sizeof(switches[0]); i++) {
+        enum yolk_status status = check_switch(switches[i].name, switches[i].value);
+        if (status != YOLK_OK)
+            return status;
+    }
+    if (options->policy_json != NULL)
+        return cannot_yet("policy_json");
+    if (options->qos_json != NULL)
+        return cannot_yet("qos_json");
+    if (options->queue.enable == YOLK_SWITCH_ON)
+        return cannot_yet("queue.enable");
+    if (options->merge == YOLK_SWITCH_ON || options->merge_bytes_max != 0)
+        return cannot_yet("merge");
+    if (options->failover_on_poll == YOLK_SWITCH_OFF)
+        return cannot_yet("failover_on_poll");
+    if (options->strict == YOLK_SWITCH_ON)
+        return cannot_yet("strict");
+    if (options->staging_bytes != 0)
+        return cannot_yet("staging_bytes");
+    return YOLK_OK;
+}
+
+enum yolk_status engine_check_request(const struct yolk_request *request)
+{
+    if ((unsigned)request->priority > YOLK_PRIORITY_LOW)
+        return base_fail(YOLK_ERR_INVALID, 0, "priority %d is none of 0 (high), 1 and 2 (low)",
+                         (int)request->priority);
+    if ((unsigned)request->intent > YOLK_INTENT_STAGING_INTERNAL)
+        return base_fail(YOLK_ERR_INVALID, 0, "intent %d is none of 0 to %d", (int)request->intent,
+                         YOLK_INTENT_STAGING_INTERNAL);
+    if ((request->flags & ~FLAGS_KNOWN) != 0)
+        return base_fail(YOLK_ERR_INVALID, 0, "flags 0x%x: those that are known are 0x%x",
+                         request->flags, FLAGS_KNOWN);
+    if (request->tenant != NULL && strnlen(request->tenant, MAX_TENANT_SIZE) == MAX_TENANT_SIZE)
+        return base_fail(YOLK_ERR_INVALID, 0, "tenant \"%.20s...\" has more than %u bytes",
+                         request->tenant, MAX_TENANT_SIZE - 1);
+    if (request->policy != NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "policy \"%.60s\": the engine has no policies",
+                         request->policy);
+    if (request->flags != 0)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "flags 0x%x: this build does not act on them",
+                         request->flags);
+    if (request->priority != YOLK_PRIORITY_HIGH)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "priority: this build does not act on it");
+    return YOLK_OK;
+}
