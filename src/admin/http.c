@@ -23,10 +23,10 @@ static const char *const TENANT_ROWS[] = {
 };
 static const char TYPE_METRICS[] = "text/plain; version=0.0.4; charset=utf-8";
 
-struct admin_json_writer admin_json_start(struct base_buf *body)
+struct base_json_writer admin_json_start(struct base_buf *body)
 {
     base_buf_init(body, HTTP_ANSWER_MAX);
-    return (struct admin_json_writer){.out = body};
+    return (struct base_json_writer){.out = body};
 }
 
 void admin_finish(struct http_exchange *exchange, int code, const char *type, int status,
@@ -42,13 +42,13 @@ void admin_finish(struct http_exchange *exchange, int code, const char *type, in
 void admin_fail(struct http_exchange *exchange, int code, int error, const char *text)
 {
     struct base_buf body;
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", false);
-    admin_json_name(&json, "error_code");
-    admin_json_raw(&json, "%d", error);
-    admin_json_text(&json, "error_message", text);
-    admin_json_raw(&json, "}\n");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", false);
+    base_json_name(&json, "error_code");
+    base_json_raw(&json, "%d", error);
+    base_json_text(&json, "error_message", text);
+    base_json_raw(&json, "}\n");
     admin_finish(exchange, code, ADMIN_TYPE_JSON, json.status, &body);
 }
 
@@ -89,7 +89,7 @@ static void collect(const struct admin_http *http, struct admin_figures *figures
 
 /* One series a segment; lines of one name have to stand together. */
 struct segment_series {
-    struct admin_json_writer *out;
+    struct base_json_writer *out;
     const char *name;
     bool used;
 };
@@ -99,23 +99,23 @@ static void add_segment_line(void *self, const struct master_segment_view *segme
     const struct segment_series *series = self;
     if (segment->disk)
         return;
-    admin_json_raw(series->out, "%s{segment=", series->name);
-    admin_json_string(series->out, segment->name, strlen(segment->name));
-    admin_json_raw(series->out, ",id=\"%" PRIx64 "\"} %" PRIu64 "\n", segment->id,
-                   series->used ? segment->used_bytes : segment->size);
+    base_json_raw(series->out, "%s{segment=", series->name);
+    base_json_string(series->out, segment->name, strlen(segment->name));
+    base_json_raw(series->out, ",id=\"%" PRIx64 "\"} %" PRIu64 "\n", segment->id,
+                  series->used ? segment->used_bytes : segment->size);
 }
 
-static void add_segments(const struct admin_http *http, struct admin_json_writer *out)
+static void add_segments(const struct admin_http *http, struct base_json_writer *out)
 {
     struct segment_series series[] = {{out, "segment_allocated_bytes", true},
                                       {out, "segment_total_capacity_bytes", false}};
     for (size_t i = 0; i < 2; i++) {
-        admin_json_raw(out, "# TYPE %s gauge\n", series[i].name);
+        base_json_raw(out, "# TYPE %s gauge\n", series[i].name);
         master_view_segments(server_core(http->server), add_segment_line, &series[i]);
     }
 }
 
-static void add_tenant_line(struct admin_json_writer *out, size_t row,
+static void add_tenant_line(struct base_json_writer *out, size_t row,
                             const struct master_tenant_info *info)
 {
     const uint64_t values[] = {info->quota_bytes, info->quota_bytes,
@@ -123,12 +123,12 @@ static void add_tenant_line(struct admin_json_writer *out, size_t row,
                                info->rejects,     info->evicted_bytes};
     if (!info->registered || info->quota_bytes == 0 || info->quota_bytes == UINT64_MAX)
         return; /* without a quota */
-    admin_json_raw(out, "%s{tenant_id=", TENANT_ROWS[row]);
-    admin_json_string(out, info->name, strlen(info->name));
-    admin_json_raw(out, "} %" PRIu64 "\n", values[row]);
+    base_json_raw(out, "%s{tenant_id=", TENANT_ROWS[row]);
+    base_json_string(out, info->name, strlen(info->name));
+    base_json_raw(out, "} %" PRIu64 "\n", values[row]);
 }
 
-static void add_tenants(const struct admin_http *http, struct admin_json_writer *out)
+static void add_tenants(const struct admin_http *http, struct base_json_writer *out)
 {
     struct master_tenant_info info;
     for (size_t row = 0; row < sizeof(TENANT_ROWS) / sizeof(TENANT_ROWS[0]); row++)
@@ -141,7 +141,7 @@ static void page_metrics(void *self, struct http_exchange *exchange)
     const struct admin_http *http = self;
     struct admin_figures figures;
     struct base_buf body;
-    struct admin_json_writer out = admin_json_start(&body);
+    struct base_json_writer out = admin_json_start(&body);
     collect(http, &figures);
     out.status = admin_metrics_text(&figures, &body);
     add_segments(http, &out);

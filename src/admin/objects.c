@@ -14,36 +14,36 @@
 #define REMOVE_ALL_MS 60000u /* how long a removal of everything is waited for */
 
 /* "host:port" of the endpoints text "shm=...;tcp=host:port;...", else the segment's name. */
-static void add_endpoint(struct admin_json_writer *json, const struct master_replica_view *replica)
+static void add_endpoint(struct base_json_writer *json, const struct master_replica_view *replica)
 {
     const char *at = strstr(replica->endpoints, "tcp=");
     size_t size = at ? strcspn(at + 4, ";, \n") : 0;
-    admin_json_name(json, "transport_endpoint_");
+    base_json_name(json, "transport_endpoint_");
     if (size > 0)
-        admin_json_string(json, at + 4, size);
+        base_json_string(json, at + 4, size);
     else
-        admin_json_string(json, replica->name, strlen(replica->name));
+        base_json_string(json, replica->name, strlen(replica->name));
 }
 
-static void add_replicas(struct admin_json_writer *json, const struct master_key_view *view,
+static void add_replicas(struct base_json_writer *json, const struct master_key_view *view,
                          bool disk)
 {
     bool first = true;
-    admin_json_raw(json, "[");
+    base_json_raw(json, "[");
     for (uint32_t i = 0; i < view->count; i++) {
         const struct master_replica_view *replica = &view->replicas[i];
         if (replica->disk != disk)
             continue;
-        admin_json_raw(json, first ? "" : ",");
+        base_json_raw(json, first ? "" : ",");
         first = false;
-        admin_json_open(json, '{');
-        admin_json_number(json, "size_", view->size);
-        admin_json_number(json, "buffer_address_", replica->offset);
-        admin_json_text(json, "protocol_", disk ? "file" : "tcp");
+        base_json_open(json, '{');
+        base_json_number(json, "size_", view->size);
+        base_json_number(json, "buffer_address_", replica->offset);
+        base_json_text(json, "protocol_", disk ? "file" : "tcp");
         add_endpoint(json, replica);
-        admin_json_close(json, '}');
+        base_json_close(json, '}');
     }
-    admin_json_raw(json, "]");
+    base_json_raw(json, "]");
     json->comma = true;
 }
 
@@ -96,40 +96,40 @@ void admin_page_query_key(void *self, struct http_exchange *exchange)
         admin_fail(exchange, 404, error_of(view.status), error_name(view.status));
         return;
     }
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_name(&json, "data");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_name(&json, "data");
     add_replicas(&json, &view, false);
-    admin_json_raw(&json, "}\n");
+    base_json_raw(&json, "}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }
 
-static void add_key(const struct admin_http *http, struct admin_json_writer *json,
+static void add_key(const struct admin_http *http, struct base_json_writer *json,
                     const struct index_key *key)
 {
     struct master_key_view view;
     size_t skip = base_tenant_skip(key->bytes, key->size);
     master_view_key(server_core(http->server), clock_real_now_ns(), key->bytes, key->size, false,
                     &view);
-    admin_json_raw(json, json->comma ? "," : "");
-    admin_json_string(json, key->bytes + skip, key->size - skip);
-    admin_json_raw(json, ":");
-    admin_json_open(json, '{');
-    admin_json_bool(json, "ok", view.status == YOLK_OK);
+    base_json_raw(json, json->comma ? "," : "");
+    base_json_string(json, key->bytes + skip, key->size - skip);
+    base_json_raw(json, ":");
+    base_json_open(json, '{');
+    base_json_bool(json, "ok", view.status == YOLK_OK);
     if (view.status != YOLK_OK) {
-        admin_json_text(json, "error", error_name(view.status));
+        base_json_text(json, "error", error_name(view.status));
     } else {
-        admin_json_name(json, "values");
+        base_json_name(json, "values");
         add_replicas(json, &view, false);
-        admin_json_name(json, "local_disk_values");
+        base_json_name(json, "local_disk_values");
         add_replicas(json, &view, true);
     }
-    admin_json_close(json, '}');
+    base_json_close(json, '}');
 }
 
 /* Each key once. False: one is no key, or there are too many. */
-static bool add_keys(const struct admin_http *http, struct admin_json_writer *json,
+static bool add_keys(const struct admin_http *http, struct base_json_writer *json,
                      const char *tenant, struct http_text list)
 {
     struct index_key key;
@@ -161,13 +161,13 @@ void admin_page_batch_query_keys(void *self, struct http_exchange *exchange)
         admin_finish(exchange, 400, ADMIN_TYPE_JSON, status, &body);
         return;
     }
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_name(&json, "data");
-    admin_json_open(&json, '{');
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_name(&json, "data");
+    base_json_open(&json, '{');
     bool good = add_keys(http, &json, tenant, *text);
-    admin_json_raw(&json, "}}\n");
+    base_json_raw(&json, "}}\n");
     if (good) {
         admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
         return;
@@ -181,23 +181,23 @@ void admin_page_batch_query_keys(void *self, struct http_exchange *exchange)
 /* As yolk ls: what is not printable as \xNN, so that a line is a key. */
 static void add_line(void *self, const void *key, size_t size)
 {
-    struct admin_json_writer *out = self;
+    struct base_json_writer *out = self;
     const uint8_t *bytes = key;
     size_t skip = base_tenant_skip(key, size);
     for (size_t i = skip == SIZE_MAX ? 0 : skip; i < size; i++) {
         if (bytes[i] < ' ' || bytes[i] == 0x7f || bytes[i] == '\\')
-            admin_json_raw(out, "\\x%02x", bytes[i]);
+            base_json_raw(out, "\\x%02x", bytes[i]);
         else if (out->status == YOLK_OK)
             out->status = base_buf_append(out->out, bytes + i, 1);
     }
-    admin_json_raw(out, "\n");
+    base_json_raw(out, "\n");
 }
 
 static enum yolk_status produce_keys(void *self, uint64_t *cursor, struct base_buf *piece,
                                      bool *more)
 {
     const struct admin_http *http = self;
-    struct admin_json_writer out = {.out = piece};
+    struct base_json_writer out = {.out = piece};
     *more = true;
     /* A turn of the loop is for the others too. */
     for (int i = 0; i < 4 && *more && piece->size < HTTP_PIECE && out.status == YOLK_OK; i++)
@@ -245,10 +245,10 @@ void admin_removed(void *self, uint64_t request, enum yolk_status status, uint64
         admin_fail(exchange, 500, UPSTREAM_INTERNAL_ERROR, yolk_strerror(status));
         return;
     }
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_number(&json, "removed_count", count);
-    admin_json_raw(&json, "}\n");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_number(&json, "removed_count", count);
+    base_json_raw(&json, "}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }

@@ -4,7 +4,7 @@
 #define ADMIN_PAGES_H
 
 #include "admin/http.h"
-#include "admin/json.h"
+#include "base/json_write.h"
 #include "base/limits.h"
 
 #define ADMIN_TYPE_JSON "application/json; charset=utf-8"
@@ -30,7 +30,7 @@ struct admin_http {
 };
 
 /* Begins an answer in JSON; admin_finish frees the body. */
-struct admin_json_writer admin_json_start(struct base_buf *body);
+struct base_json_writer admin_json_start(struct base_buf *body);
 /* `status`: of making the body. */
 void admin_finish(struct http_exchange *exchange, int code, const char *type, int status,
                   struct base_buf *body);

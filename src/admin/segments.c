@@ -13,16 +13,16 @@ enum { SEGMENT_UNDEFINED = 0, SEGMENT_OK = 1, SEGMENT_GRACEFULLY_UNMOUNTING = 4 
 
 static void add_segment_name(void *self, const struct master_segment_view *segment)
 {
-    struct admin_json_writer *out = self;
+    struct base_json_writer *out = self;
     if (!segment->disk)
-        admin_json_raw(out, "%s\n", segment->name);
+        base_json_raw(out, "%s\n", segment->name);
 }
 
 void admin_page_all_segments(void *self, struct http_exchange *exchange)
 {
     const struct admin_http *http = self;
     struct base_buf body;
-    struct admin_json_writer out = admin_json_start(&body);
+    struct base_json_writer out = admin_json_start(&body);
     master_view_segments(server_core(http->server), add_segment_name, &out);
     admin_finish(exchange, 200, NULL, out.status, &body);
 }
@@ -42,42 +42,42 @@ static const char *status_name(int status)
 }
 
 struct details {
-    struct admin_json_writer json;
+    struct base_json_writer json;
     uint64_t count;
 };
 
 static void add_detail(void *self, const struct master_segment_view *segment)
 {
     struct details *details = self;
-    struct admin_json_writer *json = &details->json;
+    struct base_json_writer *json = &details->json;
     struct master_replica_view at = {.name = segment->name, .endpoints = segment->endpoints};
     char text[64];
-    admin_json_raw(json, details->count++ ? "," : "");
-    admin_json_open(json, '{');
-    admin_json_text(json, "segment_name", segment->name);
+    base_json_raw(json, details->count++ ? "," : "");
+    base_json_open(json, '{');
+    base_json_text(json, "segment_name", segment->name);
     snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, segment->id >> 32,
              segment->id & UINT32_MAX);
-    admin_json_text(json, "segment_id", text);
+    base_json_text(json, "segment_id", text);
     snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, base_load_u64(segment->client_id),
              base_load_u64(segment->client_id + 8));
-    admin_json_text(json, "client_id", text);
-    admin_json_text(json, "base_address", "0x0");
-    admin_json_number(json, "size_bytes", segment->size);
+    base_json_text(json, "client_id", text);
+    base_json_text(json, "base_address", "0x0");
+    base_json_number(json, "size_bytes", segment->size);
     snprintf(text, sizeof(text), "%g GiB", (double)segment->size / (double)GIB);
-    admin_json_text(json, "size_human", text);
+    base_json_text(json, "size_human", text);
     const char *tcp = strstr(at.endpoints, "tcp=");
     size_t size = tcp ? strcspn(tcp + 4, ";, \n") : 0;
-    admin_json_name(json, "te_endpoint");
-    admin_json_string(json, tcp ? tcp + 4 : at.name, tcp ? size : strlen(at.name));
-    admin_json_text(json, "protocol", segment->disk ? "file" : "tcp");
-    admin_json_text(json, "status", status_name(status_of(segment)));
-    admin_json_number(json, "allocator_used_bytes", segment->used_bytes);
-    admin_json_number(json, "allocator_capacity_bytes", segment->size);
-    admin_json_name(json, "allocator_usage_percent");
-    admin_json_raw(json, "%.4f",
-                   segment->size ? 100.0 * (double)segment->used_bytes / (double)segment->size
-                                 : 0.0);
-    admin_json_close(json, '}');
+    base_json_name(json, "te_endpoint");
+    base_json_string(json, tcp ? tcp + 4 : at.name, tcp ? size : strlen(at.name));
+    base_json_text(json, "protocol", segment->disk ? "file" : "tcp");
+    base_json_text(json, "status", status_name(status_of(segment)));
+    base_json_number(json, "allocator_used_bytes", segment->used_bytes);
+    base_json_number(json, "allocator_capacity_bytes", segment->size);
+    base_json_name(json, "allocator_usage_percent");
+    base_json_raw(json, "%.4f",
+                  segment->size ? 100.0 * (double)segment->used_bytes / (double)segment->size
+                                : 0.0);
+    base_json_close(json, '}');
 }
 
 static void count_segment(void *self, const struct master_segment_view *segment)
@@ -93,12 +93,12 @@ void admin_page_segments_detail(void *self, struct http_exchange *exchange)
     struct details details = {.json = admin_json_start(&body)};
     uint64_t total = 0;
     master_view_segments(server_core(http->server), count_segment, &total);
-    admin_json_open(&details.json, '{');
-    admin_json_number(&details.json, "total_segments", total);
-    admin_json_name(&details.json, "segments");
-    admin_json_open(&details.json, '[');
+    base_json_open(&details.json, '{');
+    base_json_number(&details.json, "total_segments", total);
+    base_json_name(&details.json, "segments");
+    base_json_open(&details.json, '[');
     master_view_segments(server_core(http->server), add_detail, &details);
-    admin_json_raw(&details.json, "]}\n");
+    base_json_raw(&details.json, "]}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, details.json.status, &body);
 }
 
@@ -158,14 +158,14 @@ void admin_page_segment_status(void *self, struct http_exchange *exchange)
     struct base_buf body;
     if (!find_named(self, exchange, &named))
         return;
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_text(&json, "segment", named.name);
-    admin_json_number(&json, "status", (uint64_t)named.status);
-    admin_json_text(&json, "status_name", status_name(named.status));
-    admin_json_number(&json, "error_code", 0);
-    admin_json_text(&json, "error_message", "");
-    admin_json_raw(&json, "}\n");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_text(&json, "segment", named.name);
+    base_json_number(&json, "status", (uint64_t)named.status);
+    base_json_text(&json, "status_name", status_name(named.status));
+    base_json_number(&json, "error_code", 0);
+    base_json_text(&json, "error_message", "");
+    base_json_raw(&json, "}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }

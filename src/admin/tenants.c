@@ -8,22 +8,22 @@
 #include "base/error.h"
 #include "base/tenant.h"
 
-static void add_tenant(struct admin_json_writer *json, const struct master_tenant_info *info)
+static void add_tenant(struct base_json_writer *json, const struct master_tenant_info *info)
 {
     bool limited = info->quota_bytes != UINT64_MAX && info->quota_bytes != 0;
     uint64_t quota = limited ? info->quota_bytes : 0;
-    admin_json_open(json, '{');
-    admin_json_text(json, "tenant_id", info->name);
-    admin_json_number(json, "requested_quota_bytes", quota);
-    admin_json_number(json, "effective_quota_bytes", quota);
-    admin_json_number(json, "charged_bytes", info->used_bytes);
-    admin_json_bool(json, "admission_closed", limited && info->used_bytes >= quota);
-    admin_json_bool(json, "over_quota", limited && info->used_bytes > quota);
-    admin_json_bool(json, "has_explicit_policy", limited && info->registered);
-    admin_json_number(json, "object_count", info->objects);
-    admin_json_number(json, "rejects", info->rejects);
-    admin_json_number(json, "evicted_bytes", info->evicted_bytes);
-    admin_json_close(json, '}');
+    base_json_open(json, '{');
+    base_json_text(json, "tenant_id", info->name);
+    base_json_number(json, "requested_quota_bytes", quota);
+    base_json_number(json, "effective_quota_bytes", quota);
+    base_json_number(json, "charged_bytes", info->used_bytes);
+    base_json_bool(json, "admission_closed", limited && info->used_bytes >= quota);
+    base_json_bool(json, "over_quota", limited && info->used_bytes > quota);
+    base_json_bool(json, "has_explicit_policy", limited && info->registered);
+    base_json_number(json, "object_count", info->objects);
+    base_json_number(json, "rejects", info->rejects);
+    base_json_number(json, "evicted_bytes", info->evicted_bytes);
+    base_json_close(json, '}');
 }
 
 static bool find(struct admin_http *http, const char *name, struct master_tenant_info *info)
@@ -42,12 +42,12 @@ static void answer_one(struct admin_http *http, struct http_exchange *exchange, 
         admin_fail(exchange, 404, UPSTREAM_TENANT_NOT_REGISTERED, "TENANT_NOT_REGISTERED");
         return;
     }
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_name(&json, "data");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_name(&json, "data");
     add_tenant(&json, &info);
-    admin_json_raw(&json, "}\n");
+    base_json_raw(&json, "}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }
 
@@ -55,20 +55,20 @@ static void answer_all(struct admin_http *http, struct http_exchange *exchange)
 {
     struct master_tenant_info info;
     struct base_buf body;
-    struct admin_json_writer json = admin_json_start(&body);
+    struct base_json_writer json = admin_json_start(&body);
     bool first = true;
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "success", true);
-    admin_json_name(&json, "data");
-    admin_json_raw(&json, "[");
+    base_json_open(&json, '{');
+    base_json_bool(&json, "success", true);
+    base_json_name(&json, "data");
+    base_json_raw(&json, "[");
     for (uint32_t i = 0; master_tenant_at(server_core(http->server), i, &info); i++) {
         if (!info.registered && info.objects == 0)
             continue;
-        admin_json_raw(&json, first ? "" : ",");
+        base_json_raw(&json, first ? "" : ",");
         first = false;
         add_tenant(&json, &info);
     }
-    admin_json_raw(&json, "]}\n");
+    base_json_raw(&json, "]}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }
 
@@ -126,8 +126,8 @@ static void refuse(struct http_exchange *exchange, enum yolk_status status)
 static void answer_done(struct http_exchange *exchange)
 {
     struct base_buf body;
-    struct admin_json_writer json = admin_json_start(&body);
-    admin_json_raw(&json, "{\"success\":true}\n");
+    struct base_json_writer json = admin_json_start(&body);
+    base_json_raw(&json, "{\"success\":true}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }
 

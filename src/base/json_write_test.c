@@ -8,14 +8,14 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "admin/json.h"
+#include "base/json_write.h"
 
 static void check_string(const char *bytes, size_t size, const char *wanted)
 {
     struct base_buf text;
     base_buf_init(&text, 4096);
-    struct admin_json_writer json = {.out = &text};
-    admin_json_string(&json, bytes, size);
+    struct base_json_writer json = {.out = &text};
+    base_json_string(&json, bytes, size);
     assert_int_equal(json.status, YOLK_OK);
     assert_int_equal(text.size, strlen(wanted));
     assert_memory_equal(text.data, wanted, text.size);
@@ -46,23 +46,23 @@ static void test_object(void **state)
     (void)state;
     struct base_buf text;
     base_buf_init(&text, 4096);
-    struct admin_json_writer json = {.out = &text};
-    admin_json_open(&json, '{');
-    admin_json_number(&json, "n", UINT64_MAX);
-    admin_json_name(&json, "o");
-    admin_json_open(&json, '{');
-    admin_json_bool(&json, "b", true);
-    admin_json_close(&json, '}');
-    admin_json_text(&json, "t", "x");
-    admin_json_close(&json, '}');
+    struct base_json_writer json = {.out = &text};
+    base_json_open(&json, '{');
+    base_json_number(&json, "n", UINT64_MAX);
+    base_json_name(&json, "o");
+    base_json_open(&json, '{');
+    base_json_bool(&json, "b", true);
+    base_json_close(&json, '}');
+    base_json_text(&json, "t", "x");
+    base_json_close(&json, '}');
     static const char wanted[] = "{\"n\":18446744073709551615,\"o\":{\"b\":true},\"t\":\"x\"}";
     assert_int_equal(text.size, sizeof(wanted) - 1);
     assert_memory_equal(text.data, wanted, text.size);
     base_buf_free(&text);
     /* No room: said, and nothing more is written. */
     base_buf_init(&text, 4);
-    json = (struct admin_json_writer){.out = &text};
-    admin_json_text(&json, "name", "value");
+    json = (struct base_json_writer){.out = &text};
+    base_json_text(&json, "name", "value");
     assert_int_not_equal(json.status, YOLK_OK);
     base_buf_free(&text);
 }

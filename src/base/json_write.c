@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "admin/json.h"
+#include "base/json_write.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-void admin_json_raw(struct admin_json_writer *json, const char *format, ...)
+void base_json_raw(struct base_json_writer *json, const char *format, ...)
 {
     char text[512];
     va_list arguments;
@@ -36,55 +36,55 @@ static size_t character(const uint8_t *at, size_t size)
     return length;
 }
 
-void admin_json_string(struct admin_json_writer *json, const void *data, size_t size)
+void base_json_string(struct base_json_writer *json, const void *data, size_t size)
 {
     const uint8_t *bytes = data;
-    admin_json_raw(json, "\"");
+    base_json_raw(json, "\"");
     for (size_t i = 0; i < size && json->status == YOLK_OK;) {
         size_t length = character(bytes + i, size - i);
         if (length == 0 || bytes[i] < ' ' || bytes[i] == 0x7f)
-            admin_json_raw(json, "\\u%04x", bytes[i]);
+            base_json_raw(json, "\\u%04x", bytes[i]);
         else if (bytes[i] == '"' || bytes[i] == '\\')
-            admin_json_raw(json, "\\%c", bytes[i]);
+            base_json_raw(json, "\\%c", bytes[i]);
         else
             json->status = base_buf_append(json->out, bytes + i, length);
         i += length ? length : 1;
     }
-    admin_json_raw(json, "\"");
+    base_json_raw(json, "\"");
 }
 
-void admin_json_name(struct admin_json_writer *json, const char *name)
+void base_json_name(struct base_json_writer *json, const char *name)
 {
-    admin_json_raw(json, "%s\"%s\":", json->comma ? "," : "", name);
+    base_json_raw(json, "%s\"%s\":", json->comma ? "," : "", name);
     json->comma = true;
 }
 
-void admin_json_text(struct admin_json_writer *json, const char *name, const char *text)
+void base_json_text(struct base_json_writer *json, const char *name, const char *text)
 {
-    admin_json_name(json, name);
-    admin_json_string(json, text, strlen(text));
+    base_json_name(json, name);
+    base_json_string(json, text, strlen(text));
 }
 
-void admin_json_number(struct admin_json_writer *json, const char *name, uint64_t number)
+void base_json_number(struct base_json_writer *json, const char *name, uint64_t number)
 {
-    admin_json_name(json, name);
-    admin_json_raw(json, "%" PRIu64, number);
+    base_json_name(json, name);
+    base_json_raw(json, "%" PRIu64, number);
 }
 
-void admin_json_bool(struct admin_json_writer *json, const char *name, bool value)
+void base_json_bool(struct base_json_writer *json, const char *name, bool value)
 {
-    admin_json_name(json, name);
-    admin_json_raw(json, value ? "true" : "false");
+    base_json_name(json, name);
+    base_json_raw(json, value ? "true" : "false");
 }
 
-void admin_json_open(struct admin_json_writer *json, char bracket)
+void base_json_open(struct base_json_writer *json, char bracket)
 {
-    admin_json_raw(json, "%c", bracket);
+    base_json_raw(json, "%c", bracket);
     json->comma = false;
 }
 
-void admin_json_close(struct admin_json_writer *json, char bracket)
+void base_json_close(struct base_json_writer *json, char bracket)
 {
-    admin_json_raw(json, "%c", bracket);
+    base_json_raw(json, "%c", bracket);
     json->comma = true;
 }
