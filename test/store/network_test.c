@@ -354,9 +354,10 @@ static void restart_under_load(void **state)
 {
     (void)state;
     struct master master;
+    /* Not on the stack: the threads outlive a check that fails. */
+    static struct churn churns[3] = {{.first = 0}, {.first = 2000}, {.first = 100000}};
     master_start(&master, "127.0.0.1:0");
     struct yolk_store *node = open_store(&master, 16 * MIB, NULL, 1);
-    struct churn churns[3] = {{.first = 0}, {.first = 2000}, {.first = 100000}};
     const char *transports[3] = {"shm", "tcp", NULL};
     for (int i = 0; i < 3; i++) {
         churns[i].store = open_store(&master, 0, transports[i], 1);
