@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json.h"
 #define LOG_ROOM "config"
 #include "base/log.h"
 #include "base/units.h"
@@ -36,16 +37,33 @@ static bool is_alias(const char *name, const char *aliases, size_t size)
 
 /* ---- one value ---- */
 
-static bool is_choice(const char *choices, const char *text)
+static bool is_choice(const struct base_setting_info *info, const char *text)
 {
     size_t size = strlen(text);
-    for (const char *p = choices; p != NULL; p = strchr(p, '|')) {
+    for (const char *p = info->choices; p != NULL; p = strchr(p, '|')) {
         if (*p == '|')
             p++;
-        if (strncmp(p, text, size) == 0 && (p[size] == '|' || p[size] == '\0'))
+        int differs = info->any_case ? strncasecmp(p, text, size) : strncmp(p, text, size);
+        if (differs == 0 && (p[size] == '|' || p[size] == '\0'))
             return true;
     }
     return false;
+}
+
+static int check_json(const char *name, const char *text)
+{
+    struct base_json *root;
+    if (text[0] == '\0')
+        return YOLK_OK;
+    int status = base_json_parse(name, text, strlen(text), &root);
+    if (status != YOLK_OK)
+        return status;
+    enum base_json_type type = root->type;
+    base_json_free(root);
+    return type == BASE_JSON_ARRAY || type == BASE_JSON_OBJECT
+               ? YOLK_OK
+               : base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be an array or an object", name,
+                           text);
 }
 
 static void format_bound(const struct base_setting_info *info, uint64_t bound, char *text,
@@ -85,10 +103,12 @@ static int parse_value(const struct base_setting_info *info, const char *name, c
     int status = YOLK_OK;
     switch (info->type) {
     case CONFIG_STRING:
-        if (info->choices != NULL && !is_choice(info->choices, text))
+        if (info->choices != NULL && !is_choice(info, text))
             status = base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be one of %s", name, text,
                                info->choices);
         return status;
+    case CONFIG_JSON:
+        return check_json(name, text);
     case CONFIG_BOOL:
         return base_parse_bool(name, text, &value->boolean);
     case CONFIG_RATIO:
@@ -300,7 +320,19 @@ static bool has_prefix(const char *text, const char *prefix)
 
 static bool is_variable(const char *name, const char *entry, size_t size)
 {
-    return name != NULL && strlen(name) == size && strncmp(name, entry, size) == 0;
+    return strlen(name) == size && strncmp(name, entry, size) == 0;
+}
+
+/* One of "A|B". */
+static bool is_upstream_variable(const char *names, const char *entry, size_t size)
+{
+    while (names != NULL && *names != '\0') {
+        size_t length = strcspn(names, "|");
+        if (length == size && strncmp(names, entry, size) == 0)
+            return true;
+        names += length + (names[length] == '|');
+    }
+    return false;
 }
 
 static bool is_set(const char *variable, char *const *environment)
@@ -319,10 +351,13 @@ static int take_variable(struct base_config *config, const struct base_setting_i
 {
     char variable[SETTING_VARIABLE_MAX];
     bool own = is_variable(base_setting_variable(info, variable), entry, size);
-    if (!own && !is_variable(info->alias_environment, entry, size))
+    if (!own && !is_upstream_variable(info->alias_environment, entry, size))
         return YOLK_OK;
     *known = true;
     if ((info->commands & config->commands) == 0 || (!own && is_set(variable, environment)))
+        return YOLK_OK;
+    /* Upstream's, set to nothing, is not set, unless a text may be empty. */
+    if (!own && info->type != CONFIG_STRING && entry[size + 1] == '\0')
         return YOLK_OK;
     char name[MAX_NAME];
     snprintf(name, sizeof(name), "%.*s", (int)size, entry);
@@ -330,13 +365,32 @@ static int take_variable(struct base_config *config, const struct base_setting_i
                 ORIGIN_ENVIRONMENT);
 }
 
+/* Adds a name to those that mean nothing. */
+static void add_unknown(char *unknown, size_t room, const char *name, size_t size)
+{
+    size_t used = strlen(unknown);
+    (void)snprintf(unknown + used, room - used, "%s%.*s", used != 0 ? ", " : "", (int)size, name);
+}
+
+/* A variable of upstream's that is no setting's. */
+static void tell_of(const struct base_config *config, const char *entry, size_t size, char *unknown,
+                    size_t room)
+{
+    const struct base_setting_ignored *row =
+        (config->commands & COMMAND_LIBRARY) != 0 ? base_setting_ignored(entry, size, true) : NULL;
+    if (row == NULL)
+        add_unknown(unknown, room, entry, size);
+    else if (!row->acts && !config->quiet)
+        log_warn("%.*s has no effect: %s", (int)size, entry, row->why);
+}
+
 int base_config_environment(struct base_config *config, char *const *environment)
 {
     char unknown[512] = "";
-    size_t used = 0;
     for (char *const *entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
-        bool upstream = has_prefix(*entry, "MOONCAKE_") || has_prefix(*entry, "MC_");
+        bool upstream = has_prefix(*entry, "MOONCAKE_") || has_prefix(*entry, "MC_") ||
+                        has_prefix(*entry, "TENT_");
         if (equals == NULL || (!upstream && !has_prefix(*entry, "YOLK_")))
             continue;
         bool known = false;
@@ -347,13 +401,10 @@ int base_config_environment(struct base_config *config, char *const *environment
                 return status;
         }
         /* YOLK_* that mean nothing here may belong to scripts and tests. */
-        if (!known && upstream && used < sizeof(unknown) - 1) {
-            int more = snprintf(unknown + used, sizeof(unknown) - used, "%s%.*s",
-                                used != 0 ? ", " : "", (int)(equals - *entry), *entry);
-            used += more > 0 ? (size_t)more : 0;
-        }
+        if (!known && upstream)
+            tell_of(config, *entry, (size_t)(equals - *entry), unknown, sizeof(unknown));
     }
-    if (used != 0)
+    if (unknown[0] != '\0' && !config->quiet)
         log_warn("these environment variables mean nothing here and are ignored: %s", unknown);
     return YOLK_OK;
 }

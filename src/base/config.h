@@ -38,9 +38,11 @@ enum base_command {
     COMMAND_CONFIG = 1 << 10,
     COMMAND_BENCH = 1 << 11,
     COMMAND_FSCK = 1 << 12,
-    COMMAND_ROWS = 1 << 13, /* bench without ssd and policy */
-    COMMAND_ALL = (1 << 14) - 1,
-    COMMAND_MUTANTS = 1 << 14 /* yolk-sim, a program of its own */
+    COMMAND_ROWS = 1 << 13,      /* bench without those that have flags of their own */
+    COMMAND_TRANSFERS = 1 << 14, /* bench engine */
+    COMMAND_ALL = (1 << 15) - 1,
+    COMMAND_MUTANTS = 1 << 15, /* yolk-sim, a program of its own */
+    COMMAND_LIBRARY = 1 << 16  /* no command: the engine's interfaces in C and Python */
 };
 
 enum base_setting {
@@ -130,8 +132,62 @@ enum base_setting {
     SET_CAPACITY, /* --capacity PCT[,PCT...] */
     SET_QUICK,    /* --quick */
     SET_GATE,     /* --gate */
+    /* bench engine, with the names of Mooncake's tebench */
+    SET_XPORT_TYPE,        /* --xport-type */
+    SET_TARGET_SEG_NAME,   /* --target-seg-name */
+    SET_ROLE,              /* --role both|target */
+    SET_OP_TYPE,           /* --op-type read|write|mix */
+    SET_SEG_TYPE,          /* --seg-type DRAM|VRAM */
+    SET_TOTAL_BUFFER_SIZE, /* --total-buffer-size */
+    SET_START_BLOCK_SIZE,  /* --start-block-size */
+    SET_MAX_BLOCK_SIZE,    /* --max-block-size */
+    SET_START_BATCH_SIZE,  /* --start-batch-size */
+    SET_MAX_BATCH_SIZE,    /* --max-batch-size */
+    SET_START_NUM_THREADS, /* --start-num-threads */
+    SET_MAX_NUM_THREADS,   /* --max-num-threads */
+    SET_DURATION,          /* --duration */
+    SET_OFFSETS,           /* --offsets fixed|random */
+    SET_CHECK_CONSISTENCY, /* --check-consistency */
+    SET_BENCH_HOST,        /* --host */
     /* fsck */
     SET_FSCK_DATA, /* --data */
+    /* the engine's interfaces: settings_engine.c. No flags; the names are keys of TENT's */
+    SET_ENGINE_FIRST,
+    SET_METADATA_TYPE = SET_ENGINE_FIRST,
+    SET_METADATA_SERVERS,
+    SET_SEGMENT_NAME,
+    SET_RPC_HOST,
+    SET_RPC_PORT,
+    SET_RPC_PORT_MIN,
+    SET_RPC_PORT_MAX,
+    SET_RPC_LISTEN,
+    SET_REDIS_USERNAME,
+    SET_REDIS_PASSWORD,
+    SET_REDIS_DATABASE,
+    SET_TRANSPORTS_OFF,
+    SET_FORCE_TCP,
+    SET_PLUGIN_PATHS,
+    SET_POLICY,
+    SET_QOS,
+    SET_MAX_FAILOVER,
+    SET_FAILOVER_ON_POLL,
+    SET_RETRY_DELAY,
+    SET_STRICT,
+    SET_MERGE,
+    SET_SLICE_BYTES,
+    SET_STAGING_BYTES,
+    SET_TCP_WORKERS,
+    SET_TCP_CONNECTIONS,
+    SET_QUEUE,
+    SET_QUEUE_OWNERS,
+    SET_QUEUE_BYTES,
+    SET_QUEUE_STAGING_OWNERS,
+    SET_QUEUE_STAGING_BYTES,
+    SET_QUEUE_DISPATCH_OWNERS,
+    SET_QUEUE_DISPATCH_BYTES,
+    SET_QUEUE_DEADLINES,
+    SET_QUEUE_SLACK,
+    SET_QUEUE_TICK,
     SET_COUNT
 };
 
@@ -141,7 +197,8 @@ enum base_config_type {
     CONFIG_U64,
     CONFIG_SIZE,     /* bytes, with units */
     CONFIG_DURATION, /* milliseconds, with units */
-    CONFIG_RATIO     /* 0 to 1 */
+    CONFIG_RATIO,    /* 0 to 1 */
+    CONFIG_JSON      /* an array or an object, as text; "": none */
 };
 
 enum base_config_origin { ORIGIN_DEFAULT = 0, ORIGIN_FILE, ORIGIN_ENVIRONMENT, ORIGIN_ARGUMENT };
@@ -157,18 +214,34 @@ struct base_setting_info {
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
     bool argument_only;            /* neither in the environment nor in a file */
     bool repeats;                  /* values add up, one a line */
-    const char *alias_environment; /* an upstream name (MOONCAKE_*, MC_*), or NULL */
+    const char *alias_environment; /* upstream names (MOONCAKE_*, MC_*), "A|B", or NULL */
     const char *alias_flag;        /* other names of flag and file key, "a|b", or NULL */
     uint64_t alias_scale;          /* a plain number under another name is in this unit; 0: 1 */
     const char *choices;           /* "a|b|c" or NULL */
-    unsigned commands;             /* bits of enum base_command */
-    const char *value_name;        /* shown in help, for example "SIZE" */
-    const char *doc;               /* one sentence */
+    bool any_case;                 /* of the choices */
+    unsigned commands; /* bits of enum base_command; of the engine's rows COMMAND_LIBRARY alone */
+    const char *value_name; /* shown in help, for example "SIZE" */
+    const char *doc;        /* one sentence */
 };
 
 #define SETTING_VARIABLE_MAX 64
 
+/* Names of the engine's upstream that are no settings. */
+struct base_setting_ignored {
+    const char *key;         /* in its configuration, with '-' for '_', may end in '*'; or NULL */
+    const char *environment; /* "A|B", each may end in '*'; or NULL */
+    const char *why;         /* it has no effect */
+    bool acts;               /* why says what it does: it is looked at elsewhere */
+};
+/* The rows in order; NULL: no more. */
+const struct base_setting_ignored *base_setting_ignored_at(size_t index);
+/* The row of this name, of a variable or a key; NULL: none. */
+const struct base_setting_ignored *base_setting_ignored(const char *name, size_t size,
+                                                        bool variable);
+
 const struct base_setting_info *base_setting_info(enum base_setting setting);
+/* Of the engine's rows; base_setting_info is for all. */
+const struct base_setting_info *base_setting_engine_info(enum base_setting setting);
 /* The default, never NULL. */
 const char *base_setting_fallback(const struct base_setting_info *info);
 /* The environment variable, written to `name`; "" if there is none. */
@@ -187,6 +260,7 @@ struct base_config_value {
 
 struct base_config {
     unsigned commands;
+    bool quiet; /* what is unknown or has no effect was said already */
     struct base_config_value values[SET_COUNT];
     const char **positional; /* arguments that are no flags, borrowed from argv */
     size_t positional_count;
@@ -202,8 +276,8 @@ void base_config_free(struct base_config *config);
  * config.
  */
 YOLK_MUST_USE int base_config_args(struct base_config *config, int argc, char *const *argv);
-/* Takes known YOLK_* variables and upstream aliases; warns once, in the log, of unknown MOONCAKE_*
- * and MC_*. */
+/* Takes known YOLK_* variables and upstream aliases; warns once, in the log, of unknown MOONCAKE_*,
+ * MC_* and TENT_*; of the engine's that have no effect it says why, unless `quiet` is set. */
 YOLK_MUST_USE int base_config_environment(struct base_config *config, char *const *environment);
 /* One pair of a file. `where` is for messages, for example "node.yaml:3". */
 YOLK_MUST_USE int base_config_file_pair(struct base_config *config, const char *key,

@@ -25,7 +25,9 @@ static const struct {
     {COMMAND_CONFIG, "config"},
     {COMMAND_BENCH, "bench"},
     {COMMAND_FSCK, "fsck"},
+    {COMMAND_TRANSFERS, "bench engine"},
     {COMMAND_MUTANTS, "yolk-sim"},
+    {COMMAND_LIBRARY, "engine"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 
@@ -85,9 +87,10 @@ static int quote_each(struct base_buf *text, const char *prefix, const char *nam
     return status;
 }
 
+static const char *const TYPES[] = {"text", "bool", "number", "size", "time", "ratio", "JSON"};
+
 static int markdown_row(const struct base_setting_info *info, struct base_buf *text)
 {
-    static const char *const TYPES[] = {"text", "bool", "number", "size", "time", "ratio"};
     char commands[128], variable[SETTING_VARIABLE_MAX];
     list_commands(info->commands, commands, sizeof(commands));
     int status = base_buf_printf(text, "| `--%s` | %s | ", info->flag, TYPES[info->type]);
@@ -112,6 +115,84 @@ static int markdown_row(const struct base_setting_info *info, struct base_buf *t
     return status == YOLK_OK ? base_buf_printf(text, "|\n") : status;
 }
 
+/* The names of '|' "names" with the '_' that stand in a configuration. */
+static int quote_keys(struct base_buf *text, const char *names)
+{
+    char keys[512];
+    snprintf(keys, sizeof(keys), "%s", names != NULL ? names : "");
+    for (char *p = keys; *p != '\0'; p++)
+        *p = *p == '-' ? '_' : *p;
+    return quote_each(text, "", keys);
+}
+
+static int markdown_engine_row(const struct base_setting_info *info, struct base_buf *text)
+{
+    char variable[SETTING_VARIABLE_MAX];
+    int status = base_buf_printf(text, "| ");
+    if (status == YOLK_OK)
+        status = quote_keys(text, info->flag);
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| %s | ", TYPES[info->type]);
+    if (status == YOLK_OK)
+        status = quote_each(text, "", base_setting_fallback(info));
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", base_setting_variable(info, variable));
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", info->alias_environment);
+    if (status == YOLK_OK)
+        status = quote_keys(text, info->alias_flag);
+    if (status == YOLK_OK)
+        status = base_buf_printf(text, "| %s ", info->doc);
+    if (status == YOLK_OK && info->choices != NULL)
+        status = base_buf_printf(text, "One of: ");
+    if (status == YOLK_OK)
+        status = quote_each(text, "", info->choices);
+    return status == YOLK_OK ? base_buf_printf(text, "|\n") : status;
+}
+
+static int markdown_engine(struct base_buf *text)
+{
+    int status = base_buf_printf(
+        text,
+        "\n## The transfer engine's\n\n"
+        "For `tent_*` ([transfer.md](transfer.md)), and by the environment for "
+        "`libtransfer_engine.so` and `mooncake.engine` too: the keys of\n"
+        "TENT's configuration, a JSON object, nested or with whole paths as names. Precedence: "
+        "environment, `MC_TENT_CONF`,\n"
+        "`tent_set_config`, the file of `tent_load_config_from_file`, default. `--log-level` "
+        "and `--secret-file` hold too, as `log_level` and\n"
+        "`secret_file`. A key that is unknown is a warning; a value that does not parse is an "
+        "error, and no engine is made.\n\n"
+        "| key | type | default | environment | other names | meaning |\n"
+        "|---|---|---|---|---|---|\n");
+    for (int i = SET_ENGINE_FIRST; i < SET_COUNT && status == YOLK_OK; i++)
+        status = markdown_engine_row(base_setting_info((enum base_setting)i), text);
+    return status;
+}
+
+static int markdown_ignored(struct base_buf *text)
+{
+    int status = base_buf_printf(text, "\nWhat else of TENT's and the older engine's is known:\n\n"
+                                       "| key | environment | effect |\n|---|---|---|\n");
+    const struct base_setting_ignored *row;
+    for (size_t i = 0; status == YOLK_OK && (row = base_setting_ignored_at(i)) != NULL; i++) {
+        status = base_buf_printf(text, "| ");
+        if (status == YOLK_OK)
+            status = quote_keys(text, row->key);
+        if (status == YOLK_OK)
+            status = base_buf_printf(text, "| ");
+        if (status == YOLK_OK)
+            status = quote_each(text, "", row->environment);
+        if (status == YOLK_OK)
+            status = base_buf_printf(text, "| %s%s |\n", row->acts ? "" : "None: ", row->why);
+    }
+    return status;
+}
+
 int base_config_markdown(struct base_buf *text)
 {
     int status = base_buf_printf(
@@ -129,9 +210,11 @@ int base_config_markdown(struct base_buf *text)
         "`src/base/settings.c`.\n\n"
         "| flag | type | default | environment | other names | commands | meaning |\n"
         "|---|---|---|---|---|---|---|\n");
-    for (int i = 0; i < SET_COUNT && status == YOLK_OK; i++)
+    for (int i = 0; i < SET_ENGINE_FIRST && status == YOLK_OK; i++)
         status = markdown_row(base_setting_info((enum base_setting)i), text);
-    return status;
+    if (status == YOLK_OK)
+        status = markdown_engine(text);
+    return status == YOLK_OK ? markdown_ignored(text) : status;
 }
 
 static const char *const ORIGINS[] = {"default", "file", "environment", "argument"};

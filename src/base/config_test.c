@@ -254,6 +254,79 @@ static void figures_of_settings_are_escaped(void **state)
     base_config_free(&config);
 }
 
+static void names_of_the_engine(void **state)
+{
+    (void)state;
+    char *environment[] = {"MC_SLICE_SIZE=65536",      "MC_RETRY_CNT=7",
+                           "MC_FORCE_TCP=1",           "MC_REDIS_USERNAME=me",
+                           "YOLK_STRICT=on",           "YOLK_TRANSPORTS_OFF=tcp",
+                           "MC_LOG_LEVEL=WARNING",     "MC_MIN_RPC_PORT=",
+                           "MC_TENT_CONF=/x",          "MC_GID_INDEX=3",
+                           "TENT_METRICS_HTTP_PORT=9", "MC_WHAT=1",
+                           "MOONCAKE_MASTER=h:1",      NULL};
+    struct base_config config;
+    assert_int_equal(base_config_init(&config, COMMAND_LIBRARY), YOLK_OK);
+    logged_count = 0;
+    base_log_set(remember, NULL);
+    assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
+    assert_int_equal(logged_count, 3); /* two say why, one names what nobody knows */
+    assert_non_null(strstr(logged, "MC_WHAT"));
+    assert_null(strstr(logged, "MC_TENT_CONF"));
+    config.quiet = true;
+    assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
+    assert_int_equal(logged_count, 3);
+    base_log_set(NULL, NULL);
+    assert_int_equal(base_config_u64(&config, SET_SLICE_BYTES), 65536);
+    assert_int_equal(base_config_u64(&config, SET_MAX_FAILOVER), 7);
+    assert_true(base_config_bool(&config, SET_FORCE_TCP));
+    assert_true(base_config_bool(&config, SET_STRICT));
+    assert_string_equal(base_config_string(&config, SET_REDIS_USERNAME), "me");
+    assert_string_equal(base_config_string(&config, SET_TRANSPORTS_OFF), "tcp");
+    assert_string_equal(base_config_string(&config, SET_LOG_LEVEL), "WARNING");
+    assert_int_equal(base_config_u64(&config, SET_RPC_PORT_MIN), 15000); /* empty is not set */
+    const char *key = "runtime_queue/max_dispatch_owners";
+    assert_int_equal(base_config_file_pair(&config, key, "0", "f"), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "must be from 1 to"));
+    assert_int_equal(base_config_file_pair(&config, key, "3", "f"), YOLK_OK);
+    assert_int_equal(base_config_u64(&config, SET_QUEUE_DISPATCH_OWNERS), 3);
+    assert_int_equal(base_config_file_pair(&config, "policy", "7", "f"), YOLK_ERR_CONFIG);
+    assert_int_equal(base_config_file_pair(&config, "policy", "[{]", "f"), YOLK_ERR_CONFIG);
+    assert_int_equal(base_config_file_pair(&config, "policy", "[{}]", "f"), YOLK_OK);
+    assert_string_equal(base_config_string(&config, SET_POLICY), "[{}]");
+    base_config_free(&config);
+    /* No command takes them. */
+    assert_int_equal(base_config_init(&config, COMMAND_ALL), YOLK_OK);
+    assert_int_equal(ARGS(&config, "--merge-requests", "false"), YOLK_ERR_CONFIG);
+    base_config_free(&config);
+}
+
+static void names_without_effect(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"transports/rdma/device/port", "topology/rdma_whitelist",
+                                       "rpc_server_threads", "metrics/http_port"};
+    static const char *const variables[] = {"MC_TE_FILTERS", "MC_IB_TC", "MC_WORKERS_PER_CTX",
+                                            "MC_CUSTOM_TOPO_JSON", "MC_STORE_MEMCPY"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        assert_non_null(base_setting_ignored(keys[i], strlen(keys[i]), false));
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const struct base_setting_ignored *row =
+            base_setting_ignored(variables[i], strlen(variables[i]), true);
+        assert_non_null(row);
+        assert_false(row->acts);
+        assert_true(row->why[0] != '\0');
+    }
+    assert_true(base_setting_ignored("MC_TENT_CONF", 12, true)->acts);
+    assert_null(base_setting_ignored("MC_TE", 5, true));
+    assert_null(base_setting_ignored("transports/tcp/enable", 21, false));
+    assert_null(base_setting_ignored("MC_TE_FILTERS", 13, false));
+    /* Nothing stands in both tables. */
+    for (int i = SET_ENGINE_FIRST; i < SET_COUNT; i++) {
+        const char *flag = base_setting_info((enum base_setting)i)->flag;
+        assert_null(base_setting_ignored(flag, strlen(flag), false));
+    }
+}
+
 static void documents_come_from_the_table(void **state)
 {
     (void)state;
@@ -268,7 +341,10 @@ static void documents_come_from_the_table(void **state)
     assert_int_equal(base_buf_append(&text, "", 1), YOLK_OK);
     for (int i = 0; i < SET_COUNT; i++) {
         char cell[64];
-        snprintf(cell, sizeof(cell), "| `--%s` |", base_setting_info((enum base_setting)i)->flag);
+        const char *flag = base_setting_info((enum base_setting)i)->flag;
+        snprintf(cell, sizeof(cell), i < SET_ENGINE_FIRST ? "| `--%s` |" : "| `%s` |", flag);
+        for (char *p = cell; i >= SET_ENGINE_FIRST && *p != '\0'; p++)
+            *p = *p == '-' ? '_' : *p;
         assert_non_null(strstr((char *)text.data, cell));
     }
     char *page = calloc(1, 1 << 20);
@@ -313,6 +389,8 @@ int main(void)
         cmocka_unit_test(no_command_has_two_settings_of_one_name),
         cmocka_unit_test(rules_between_settings),
         cmocka_unit_test(figures_of_settings_are_escaped),
+        cmocka_unit_test(names_of_the_engine),
+        cmocka_unit_test(names_without_effect),
         cmocka_unit_test(documents_come_from_the_table),
         cmocka_unit_test(log_keeps_peers_from_forging_lines),
     };

@@ -45,8 +45,12 @@ void base_log_set_json(bool json)
 
 bool base_log_parse_level(const char *text, enum base_log_level *level)
 {
+    if (strcasecmp(text, "warning") == 0)
+        text = "warn";
+    else if (strcasecmp(text, "trace") == 0)
+        text = "debug";
     for (int i = LOG_LEVEL_ERROR; i <= LOG_LEVEL_DEBUG; i++) {
-        if (strcmp(text, LEVEL_NAMES[i]) == 0) {
+        if (strcasecmp(text, LEVEL_NAMES[i]) == 0) {
             *level = (enum base_log_level)i;
             return true;
         }

@@ -22,7 +22,7 @@ void base_log_set_level(enum base_log_level level);
 enum base_log_level base_log_level(void);
 /* With true the stderr writer puts out one JSON object a line. */
 void base_log_set_json(bool json);
-/* "error", "warn", "info", "debug" -> level; false for another text. */
+/* "error", "warn" or "warning", "info", "debug" or "trace", in any case; false: another text. */
 bool base_log_parse_level(const char *text, enum base_log_level *level);
 const char *base_log_level_name(enum base_log_level level);
 
