@@ -101,6 +101,9 @@ struct yolk_engine_options {
      * separated by ':' or a line's end; NULL: none. One that cannot be loaded fails the creation.
      */
     const char *plugin_paths;
+    /* Names of transports to leave out, separated by ','; NULL: none. A name that none has is none
+     * to leave out. "io_uring" is uring here too. */
+    const char *transports_off;
 };
 
 void yolk_engine_options_init(struct yolk_engine_options *options);

@@ -167,6 +167,20 @@ static void make_order(struct yolk_engine *engine)
     }
 }
 
+/* In "a,b", where uring may stand under its public name. */
+static bool is_listed(const char *list, const char *name)
+{
+    while (list != NULL && *list != '\0') {
+        size_t size = strcspn(list, ",");
+        bool uring = size == 8 && strncmp(list, "io_uring", 8) == 0;
+        if (uring ? strcmp(name, "uring") == 0
+                  : strlen(name) == size && strncmp(list, name, size) == 0)
+            return true;
+        list += size + (list[size] == ',');
+    }
+    return false;
+}
+
 static void start_one(struct yolk_engine *engine, struct transport *transport,
                       const struct yolk_transport_options *options)
 {
@@ -215,7 +229,10 @@ enum yolk_status engine_transports_start(struct yolk_engine *engine,
     for (uint32_t i = 0; i < engine->transport_count; i++) {
         struct transport *transport = &engine->transports[i];
         each.wrapped = options->wrapped != NULL ? options->wrapped[i] : options->transport.wrapped;
-        start_one(engine, transport, &each);
+        if (is_listed(options->transports_off, transport->ops.name))
+            snprintf(transport->reason, sizeof(transport->reason), "it is turned off");
+        else
+            start_one(engine, transport, &each);
         usable += transport->endpoint != NULL;
         if (transport->endpoint == NULL && used < sizeof(reasons))
             used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s",
