@@ -48,6 +48,7 @@ extern "C" {
 #endif
 
 struct pollfd;
+struct yolk_plugin_host; /* plugin.h */
 
 enum { YOLK_TRANSPORT_ABI = 1 }; /* changed by incompatible changes only; slots are appended */
 
@@ -135,6 +136,8 @@ struct yolk_limits {
 };
 
 struct yolk_probe {
+    const struct yolk_plugin_host *yolk; /* what plug-ins may call; filled in by
+                                          * yolk_engine_create */
     uint64_t latency_ns;      /* of a small io, as a guess */
     uint64_t bandwidth_bytes; /* per second and channel, as a guess */
     char reason[256];         /* why it is not usable here, else "" */

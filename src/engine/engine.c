@@ -47,6 +47,7 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_rwlock_destroy(&engine->segments.lock);
     free(engine->segments.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
+    engine_plugins_unload(&engine->plugins);
     free(engine);
 }
 
@@ -77,7 +78,8 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     if (status == YOLK_OK)
         status = quarantine_start(engine);
     if (status != YOLK_OK) {
-        (void)!engine_transports_stop(engine);
+        if (engine_transports_stop(engine) != YOLK_OK)
+            engine->plugins.count = 0; /* their code may still run */
         destroy_memory(engine);
         return status;
     }

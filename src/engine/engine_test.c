@@ -235,7 +235,7 @@ static void refusals_name_each_transport(void **state)
     assert_int_equal(yolk_engine_create(&options, &other), YOLK_ERR_CONFIG);
     transports[1] = &absent;
     options.transport_count = 2;
-    assert_int_equal(yolk_engine_create(&options, &other), YOLK_ERR_CONFIG); /* given twice */
+    assert_int_equal(yolk_engine_create(&options, &other), YOLK_ERR_CONFIG); /* two of one name */
     assert_int_equal(yolk_engine_destroy(engine), YOLK_OK);
 }
 

@@ -15,10 +15,11 @@
 #include "base/list.h"
 #include "engine/batch_state.h"
 #include "engine/breaker.h"
+#include "engine/plugin.h"
 #include "platform/thread.h"
 
 enum {
-    ENGINE_TRANSPORTS_MAX = 8,
+    ENGINE_TRANSPORTS_MAX = 16,
     ENGINE_NO_TRANSPORT = 255,
     ENGINE_BATCH_CHUNK = 64,
     ENGINE_BATCH_CHUNKS_MAX = 1024,
@@ -222,6 +223,7 @@ struct engine_counters {
 };
 
 struct yolk_engine {
+    struct engine_plugins plugins; /* unloaded last of all */
     uint64_t (*now_ns)(void *self);
     void *clock_self;
     struct transport transports[ENGINE_TRANSPORTS_MAX];

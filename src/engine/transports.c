@@ -128,7 +128,9 @@ enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
         return base_fail(YOLK_ERR_VERSION, 0, "a transport of interface %u, not %d", given->abi,
                          YOLK_TRANSPORT_ABI);
     if (!name_is_fit(out->name))
-        return base_fail(YOLK_ERR_CONFIG, 0, "a transport's name must match [a-z0-9_]{1,15}");
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "a transport's name is \"%.32s\": must be 1 to 15 of a-z, 0-9 and _",
+                         out->name == NULL ? "" : out->name);
     enum yolk_status status = check_required(out);
     if (status != YOLK_OK)
         return status;
@@ -203,32 +205,51 @@ static void start_one(struct yolk_engine *engine, struct transport *transport,
         transport->limits.slice_bytes_max = engine->slice_bytes_max;
 }
 
-enum yolk_status engine_transports_start(struct yolk_engine *engine,
-                                         const struct yolk_engine_options *options)
+/* All tables into the engine's own, checked. */
+static enum yolk_status adopt_all(struct yolk_engine *engine,
+                                  const struct yolk_engine_options *options)
 {
-    if (options->transport_count == 0 || options->transport_count > ENGINE_TRANSPORTS_MAX)
+    size_t count = options->transport_count + engine->plugins.count;
+    if (count == 0 || count > ENGINE_TRANSPORTS_MAX)
         return base_fail(YOLK_ERR_CONFIG, 0, "an engine takes 1 to %d transports, not %zu",
-                         ENGINE_TRANSPORTS_MAX, options->transport_count);
-    for (size_t i = 0; i < options->transport_count; i++) {
-        enum yolk_status status =
-            engine_transport_adopt(options->transports[i], &engine->transports[i].ops);
+                         ENGINE_TRANSPORTS_MAX, count);
+    for (size_t i = 0; i < count; i++) {
+        const struct yolk_transport_ops *given =
+            i < options->transport_count ? options->transports[i]
+                                         : engine->plugins.tables[i - options->transport_count];
+        enum yolk_status status = engine_transport_adopt(given, &engine->transports[i].ops);
         if (status != YOLK_OK)
             return status;
         for (size_t k = 0; k < i; k++)
             if (strcmp(engine->transports[k].ops.name, engine->transports[i].ops.name) == 0)
-                return base_fail(YOLK_ERR_CONFIG, 0, "transport %s is given twice",
-                                 engine->transports[i].ops.name);
+                return base_fail(YOLK_ERR_CONFIG, 0, "there are two transports called %s%s",
+                                 engine->transports[i].ops.name,
+                                 i < options->transport_count ? "" : ", one of them a plug-in");
     }
-    engine->transport_count = (uint32_t)options->transport_count;
+    engine->transport_count = (uint32_t)count;
+    return YOLK_OK;
+}
+
+enum yolk_status engine_transports_start(struct yolk_engine *engine,
+                                         const struct yolk_engine_options *options)
+{
+    enum yolk_status status = engine_plugins_load(options->plugin_paths, &engine->plugins);
+    if (status == YOLK_OK)
+        status = adopt_all(engine, options);
+    if (status != YOLK_OK)
+        return status;
     struct yolk_transport_options each = options->transport;
     each.now_ns = engine->now_ns;
     each.clock_self = engine->clock_self;
+    each.yolk = engine_plugin_host();
     uint32_t usable = 0;
     char reasons[900] = "";
     size_t used = 0;
     for (uint32_t i = 0; i < engine->transport_count; i++) {
         struct transport *transport = &engine->transports[i];
-        each.wrapped = options->wrapped != NULL ? options->wrapped[i] : options->transport.wrapped;
+        each.wrapped = options->wrapped != NULL && i < options->transport_count
+                           ? options->wrapped[i]
+                           : options->transport.wrapped;
         if (is_listed(options->transports_off, transport->ops.name))
             snprintf(transport->reason, sizeof(transport->reason), "it is turned off");
         else

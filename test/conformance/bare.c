@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plugin.h"
 #include "platform/clock.h"
 
 enum { PATIENCE_S = 20 };
@@ -37,6 +38,7 @@ void bare_endpoint_open(struct bare *b, struct world *w)
     b->ops = w->fixture->ops;
     b->until_ns = clock_real_now_ns() + PATIENCE_S * CLOCK_NS_PER_S;
     struct yolk_transport_options options = {.struct_size = sizeof(options),
+                                             .yolk = engine_plugin_host(),
                                              .now_ns = now,
                                              .connect_timeout_ms = 2000,
                                              .stop_timeout_ms = 2000,
