@@ -73,6 +73,15 @@ enum yolk_submit {
 #define YOLK_CAP_SERVE_ALLOC  (UINT64_C(1) << 7) /* serves only memory of its memory_alloc */
 #define YOLK_CAP_PEER_DEATH   (UINT64_C(1) << 8) /* notices a dead peer without a deadline */
 #define YOLK_CAP_FAULTY       (UINT64_C(1) << 9) /* a wrapper that breaks the contract on purpose */
+/* Between which kinds of memory: the local one, and the segment's; whatever the direction. A table
+ * that sets none of these moves host memory, to and from memory and files. */
+#define YOLK_CAP_DRAM_TO_DRAM (UINT64_C(1) << 10)
+#define YOLK_CAP_DRAM_TO_GPU  (UINT64_C(1) << 11)
+#define YOLK_CAP_GPU_TO_DRAM  (UINT64_C(1) << 12)
+#define YOLK_CAP_GPU_TO_GPU   (UINT64_C(1) << 13)
+#define YOLK_CAP_DRAM_TO_FILE (UINT64_C(1) << 14)
+#define YOLK_CAP_GPU_TO_FILE  (UINT64_C(1) << 15)
+#define YOLK_CAPS_MEMORY      (UINT64_C(63) << 10)
 
 /* The master's permission to write one extent; of a file, what the owner wants named. Zero where no
  * tickets are asked for. */
@@ -127,6 +136,8 @@ struct yolk_transport_options {
     uint64_t stop_timeout_ms;    /* 0: the default (5000) */
     const void *wrapped;         /* wrappers only (fault.h): what to wrap and how */
     uint32_t queue_depth;        /* ios under way in one channel of uring and posix; 0: 64 */
+    const struct yolk_plugin_host *yolk; /* what plug-ins may call; filled in by
+                                          * yolk_engine_create */
 };
 
 struct yolk_limits {
@@ -136,8 +147,6 @@ struct yolk_limits {
 };
 
 struct yolk_probe {
-    const struct yolk_plugin_host *yolk; /* what plug-ins may call; filled in by
-                                          * yolk_engine_create */
     uint64_t latency_ns;      /* of a small io, as a guess */
     uint64_t bandwidth_bytes; /* per second and channel, as a guess */
     char reason[256];         /* why it is not usable here, else "" */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+bool policy_is_known_name(const char *name)
+{
+    static const char *const names[] = {"rdma",          "mnnvl",       "shm", "nvlink", "gds",
+                                        "uring",         "tcp",         "ucx", "loop",   "null",
+                                        "posix",         "ascend",      "tpu", "ub",     "mpcomm",
+                                        "ascend_direct", "sunrise_link"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+const char *policy_plain_name(const char *name)
+{
+    return strcmp(name, "io_uring") == 0 ? "uring" : name;
+}
+
+/* -- The default order -- */
+
+static int rank_of(const struct policy_transport *transport)
+{
+    static const struct {
+        const char *name;
+        int rank;
+    } known[] = {{"loop", 0},  {"nvlink", 20}, {"mnnvl", 21}, {"shm", 30},   {"ucx", 50},
+                 {"rdma", 51}, {"tcp", 70},    {"gds", 80},   {"uring", 81}, {"posix", 82}};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(transport->name, known[i].name) == 0)
+            return known[i].rank;
+    if ((transport->caps & YOLK_CAP_SAME_PROCESS) != 0)
+        return 10;
+    return (transport->caps & YOLK_CAP_SAME_MACHINE) != 0 ? 40 : 60;
+}
+
+void policy_default_order(const struct policy_transport *transports, uint32_t count,
+                          uint8_t order[])
+{
+    for (uint32_t n = 0; n < count; n++) {
+        int rank = rank_of(&transports[n]);
+        uint32_t place = n;
+        for (; place > 0 && rank_of(&transports[order[place - 1]]) > rank; place--)
+            order[place] = order[place - 1];
+        order[place] = (uint8_t)n;
+    }
+}
+
+bool policy_caps_cover(uint64_t caps, enum policy_memory local, enum policy_memory remote)
+{
+    bool host = local == POLICY_CPU;
+    if ((caps & YOLK_CAPS_MEMORY) == 0) /* a table that says nothing of it knows host memory only */
+        return host && (remote == POLICY_CPU || remote == POLICY_FILE);
+    if (remote == POLICY_FILE)
+        return (caps & (host ? YOLK_CAP_DRAM_TO_FILE : YOLK_CAP_GPU_TO_FILE)) != 0;
+    if (remote == POLICY_CPU)
+        return (caps & (host ? YOLK_CAP_DRAM_TO_DRAM : YOLK_CAP_GPU_TO_DRAM)) != 0;
+    return (caps & (host ? YOLK_CAP_DRAM_TO_GPU : YOLK_CAP_GPU_TO_GPU)) != 0;
+}
+
+/* -- Matching -- */
+
+static bool kinds_fit(enum policy_memory wanted, enum policy_memory given)
+{
+    return wanted == POLICY_ANY || wanted == given;
+}
+
+bool policy_why_not(const struct policy *policy, const struct policy_request *request, char *why,
+                    size_t size)
+{
+    why[0] = '\0';
+    if (policy->file != request->file)
+        snprintf(why, size, "it is for %s segments", policy->file ? "file" : "memory");
+    else if (request->name != NULL)
+        return false; /* chosen by name: nothing else counts */
+    else if (policy->has_same_machine && policy->same_machine != request->same_machine)
+        snprintf(why, size, "it is for %s",
+                 policy->same_machine ? "the same machine" : "other machines");
+    else if (!kinds_fit(policy->local, request->local))
+        snprintf(why, size, "it is for local memory %s, not %s", policy_memory_name(policy->local),
+                 policy_memory_name(request->local));
+    else if (!request->file && !kinds_fit(policy->remote, request->remote))
+        snprintf(why, size, "it is for remote memory %s, not %s",
+                 policy_memory_name(policy->remote), policy_memory_name(request->remote));
+    else if (request->size < policy->min_size)
+        snprintf(why, size, "it is for %llu bytes or more", (unsigned long long)policy->min_size);
+    else if (request->size > policy->max_size)
+        snprintf(why, size, "it is for at most %llu bytes", (unsigned long long)policy->max_size);
+    else if (policy->has_priority && policy->priority != request->priority)
+        snprintf(why, size, "it is for priority %s", policy_priority_name(policy->priority));
+    else if (policy->has_intent && policy->intent != request->intent)
+        snprintf(why, size, "it is for intent %s", policy_intent_name(policy->intent));
+    return why[0] != '\0';
+}
+
+enum yolk_status policy_match(const struct policy_set *set, const struct policy_request *request,
+                              const struct policy **out)
+{
+    char why[128];
+    *out = NULL;
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct policy *policy = &set->policies[i];
+        if (request->name != NULL && strcmp(request->name, policy->name) != 0)
+            continue;
+        if (!policy_why_not(policy, request, why, sizeof(why))) {
+            *out = policy;
+            return YOLK_OK;
+        }
+        if (request->name != NULL)
+            return base_fail(YOLK_ERR_NO_ROUTE, 0, "policy \"%s\": %s", policy->name, why);
+    }
+    if (request->name != NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "policy \"%.60s\": the engine has none of this name",
+                         request->name);
+    return base_fail(YOLK_ERR_NO_ROUTE, 0,
+                     "none of the %u policies fits a request of %llu bytes, %s to %s, %s, priority "
+                     "%s, intent %s",
+                     set->count, (unsigned long long)request->size,
+                     policy_memory_name(request->local), policy_memory_name(request->remote),
+                     request->same_machine ? "same machine" : "other machine",
+                     policy_priority_name(request->priority), policy_intent_name(request->intent));
+}
