@@ -44,6 +44,9 @@ struct yolk_peer_options {
     size_t secret_size;
     uint64_t timeout_ms;        /* of one handshake or metadata call; 0: 3000 */
     uint32_t notifications_max; /* kept until received; beyond it senders get LIMIT; 0: 4096 */
+    /* The engine's own, as far as they are not the peer's: its transports, the address and the
+     * secret are. NULL: the defaults. Borrowed until return. */
+    const struct yolk_engine_options *engine;
 };
 void yolk_peer_options_init(struct yolk_peer_options *options);
 

@@ -50,6 +50,8 @@ static enum yolk_status check_options(const struct yolk_peer_options *options)
                          "peer option port_min is %u, port_max %u: a range "
                          "begins at 1 or more and does not end before it",
                          options->port_min, options->port_max);
+    if (options->engine != NULL && options->engine->struct_size != sizeof(*options->engine))
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option engine needs yolk_engine_options_init");
     if (options->secret_size > WIRE_SECRET_MAX)
         return base_fail(YOLK_ERR_CONFIG, 0, "peer option secret is of %zu bytes, at most %u",
                          options->secret_size, WIRE_SECRET_MAX);
@@ -102,6 +104,8 @@ static enum yolk_status make_engine(struct yolk_peer *peer, const struct yolk_pe
     const struct yolk_transport_ops *transports[TRANSPORTS_MAX];
     struct yolk_engine_options engine_options;
     yolk_engine_options_init(&engine_options);
+    if (options->engine != NULL)
+        engine_options = *options->engine;
     enum yolk_status status = choose_transports(
         options->transports != NULL ? options->transports : "loop,uring,posix,tcp", transports,
         &engine_options.transport_count);
