@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOG_ROOM "engine"
 #include "base/error.h"
@@ -18,19 +19,6 @@ enum { HOST_MAX = 256, URL_MAX = 512, SECRET_MAX = 256, CLOSE_TRIES = 3 };
 static bool is_empty(const char *text)
 {
     return text == NULL || text[0] == '\0';
-}
-
-static enum yolk_status port_setting(const char *name, uint16_t *out)
-{
-    const char *text = getenv(name);
-    uint64_t value;
-    if (is_empty(text))
-        return YOLK_OK;
-    if (base_parse_u64(name, text, &value) != YOLK_OK || value == 0 || value > UINT16_MAX)
-        return base_fail(YOLK_ERR_CONFIG, 0, "%s is \"%s\": must be a port, 1 to 65535", name,
-                         text);
-    *out = (uint16_t)value;
-    return YOLK_OK;
 }
 
 /* "host:port" apart; the port stays if there is none. */
@@ -69,6 +57,29 @@ static enum yolk_status metadata_url(const char *given, char url[URL_MAX])
                           : base_fail(YOLK_ERR_CONFIG, 0, "the metadata address is too long");
 }
 
+/* Who logs in at a Redis, where its address does not say. */
+static enum yolk_status redis_login(const struct base_config *config, char url[URL_MAX])
+{
+    static const char scheme[] = "redis://";
+    const char *user = base_config_string(config, SET_REDIS_USERNAME);
+    const char *password = base_config_string(config, SET_REDIS_PASSWORD);
+    uint64_t database = base_config_u64(config, SET_REDIS_DATABASE);
+    if (strncmp(url, scheme, sizeof(scheme) - 1) != 0)
+        return YOLK_OK;
+    const char *rest = url + sizeof(scheme) - 1;
+    bool login = strchr(rest, '@') == NULL && (user[0] != '\0' || password[0] != '\0');
+    bool chosen = database != 0 && strchr(rest, '/') == NULL;
+    char whole[URL_MAX], number[32] = "";
+    if (chosen)
+        snprintf(number, sizeof(number), "/%llu", (unsigned long long)database);
+    int size = snprintf(whole, sizeof(whole), "%s%s%s%s%s%s%s", scheme, login ? user : "",
+                        login ? ":" : "", login ? password : "", login ? "@" : "", rest, number);
+    if (size >= URL_MAX)
+        return base_fail(YOLK_ERR_CONFIG, 0, "the metadata address is too long");
+    memcpy(url, whole, (size_t)size + 1);
+    return YOLK_OK;
+}
+
 /* Of a container the address that others use may be its host's. Where it is this machine's own,
  * something else was wrong, and nothing may be opened to all networks for that. */
 static enum yolk_status create(struct yolk_peer_options *options, bool is_own,
@@ -86,59 +97,135 @@ static enum yolk_status create(struct yolk_peer_options *options, bool is_own,
     return YOLK_OK;
 }
 
-static enum yolk_status open_with(const struct compat_engine_setup *setup, const uint8_t *secret,
-                                  size_t secret_size, struct yolk_peer **out)
+/* Who this process is. */
+struct identity {
+    char url[URL_MAX];
+    char host[HOST_MAX];
+    const char *name;
+    uint64_t port;
+};
+
+static enum yolk_status open_with(const struct base_config *config, const struct identity *who,
+                                  const uint8_t *secret, size_t secret_size, struct yolk_peer **out)
 {
     struct yolk_peer_options options;
-    char host[HOST_MAX] = "127.0.0.1", url[URL_MAX];
-    uint64_t port = 0;
-    yolk_peer_options_init(&options);
-    enum yolk_status status = metadata_url(setup->metadata, url);
-    if (status == YOLK_OK && !is_empty(setup->name))
-        status = split(setup->name, host, &port);
-    if (status == YOLK_OK && !is_empty(setup->host)) {
-        uint64_t ignored = 0;
-        status = split(setup->host, host, &ignored);
-    }
-    if (status == YOLK_OK)
-        status = port_setting("MC_MIN_RPC_PORT", &options.port_min);
-    if (status == YOLK_OK)
-        status = port_setting("MC_MAX_RPC_PORT", &options.port_max);
-    if (status != YOLK_OK)
-        return status;
+    struct yolk_engine_options engine;
+    char off[COMPAT_OFF_MAX], text[HOST_MAX + 8];
     struct net_address address;
-    char text[HOST_MAX + 8];
-    snprintf(text, sizeof(text), strchr(host, ':') != NULL ? "[%s]:1" : "%s:1", host);
-    status = net_address_parse(text, 0, &address);
-    if (status != YOLK_OK)
-        return base_fail(YOLK_ERR_CONFIG, 0, "the own address \"%s\" cannot be resolved", host);
-    bool p2p = strcmp(url, YOLK_PEER_P2P) == 0;
-    options.metadata = url;
-    options.host = host;
-    options.name = setup->name;
-    if (!p2p) /* else the name is the address, so any free port will do */
-        options.port = (uint16_t)(setup->port != 0 ? setup->port : port);
-    options.listen = is_empty(getenv("MC_TCP_BIND_ADDRESS")) ? NULL : getenv("MC_TCP_BIND_ADDRESS");
+    snprintf(text, sizeof(text), strchr(who->host, ':') != NULL ? "[%s]:1" : "%s:1", who->host);
+    if (net_address_parse(text, 0, &address) != YOLK_OK)
+        return base_fail(YOLK_ERR_CONFIG, 0, "the own address \"%s\" cannot be resolved",
+                         who->host);
+    compat_engine_options(config, off, &engine);
+    yolk_peer_options_init(&options);
+    const char *listen = base_config_string(config, SET_RPC_LISTEN);
+    options.engine = &engine;
+    options.metadata = who->url;
+    options.host = who->host;
+    options.name = who->name;
+    options.port = (uint16_t)who->port;
+    options.port_min = (uint16_t)base_config_u64(config, SET_RPC_PORT_MIN);
+    options.port_max = (uint16_t)base_config_u64(config, SET_RPC_PORT_MAX);
+    options.listen = listen[0] != '\0' ? listen : NULL;
     options.secret = secret;
     options.secret_size = secret_size;
     return create(&options, net_address_is_own(&address), out);
 }
 
-enum yolk_status compat_engine_open(const struct compat_engine_setup *setup, struct yolk_peer **out)
+static enum yolk_status open_as(const struct base_config *config, const struct identity *who,
+                                struct yolk_peer **out)
 {
     uint8_t secret[SECRET_MAX];
     size_t secret_size = 0;
-    const char *file = getenv("YOLK_SECRET_FILE");
+    const char *file = base_config_string(config, SET_SECRET_FILE);
     enum yolk_status status = YOLK_OK;
+    if (file[0] != '\0')
+        status = process_read_secret(file, secret, sizeof(secret), &secret_size);
+    if (status == YOLK_OK)
+        status = open_with(config, who, secret_size > 0 ? secret : NULL, secret_size, out);
+    explicit_bzero(secret, sizeof(secret));
+    return status;
+}
+
+/* What upstream's older interfaces are begun with. */
+static enum yolk_status identity_of_setup(const struct compat_engine_setup *setup,
+                                          const struct base_config *config, struct identity *who)
+{
+    uint64_t port = 0, ignored = 0;
+    *who = (struct identity){.host = "127.0.0.1", .name = setup->name};
+    enum yolk_status status = metadata_url(setup->metadata, who->url);
+    if (status == YOLK_OK)
+        status = redis_login(config, who->url);
+    if (status == YOLK_OK && !is_empty(setup->name))
+        status = split(setup->name, who->host, &port);
+    if (status == YOLK_OK && !is_empty(setup->host))
+        status = split(setup->host, who->host, &ignored);
+    /* With P2PHANDSHAKE the name is the address, so any free port will do. */
+    if (strcmp(who->url, YOLK_PEER_P2P) != 0)
+        who->port = setup->port != 0 ? setup->port : port;
+    return status;
+}
+
+enum yolk_status compat_engine_open(const struct compat_engine_setup *setup, struct yolk_peer **out)
+{
+    struct base_config config;
+    struct identity who;
     *out = NULL;
     if (setup->port > UINT16_MAX)
         return base_fail(YOLK_ERR_CONFIG, 0, "port %llu is not one",
                          (unsigned long long)setup->port);
-    if (!is_empty(file))
-        status = process_read_secret(file, secret, sizeof(secret), &secret_size);
+    enum yolk_status status =
+        compat_engine_config(NULL, compat_engine_uses_tent(), environ, &config);
     if (status == YOLK_OK)
-        status = open_with(setup, secret_size > 0 ? secret : NULL, secret_size, out);
-    explicit_bzero(secret, sizeof(secret));
+        status = identity_of_setup(setup, &config, &who);
+    if (status == YOLK_OK)
+        status = open_as(&config, &who, out);
+    base_config_free(&config);
+    return status;
+}
+
+/* "p2p" and its addresses, as a metadata service's address. */
+static enum yolk_status url_of_config(const struct base_config *config, char url[URL_MAX])
+{
+    const char *type = base_config_string(config, SET_METADATA_TYPE);
+    const char *servers = base_config_string(config, SET_METADATA_SERVERS);
+    const char *scheme = strstr(servers, "://");
+    if (strcmp(type, "p2p") == 0)
+        return metadata_url(NULL, url);
+    if (servers[0] == '\0')
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "metadata_servers is empty: with metadata_type %s it is an address", type);
+    if (scheme != NULL &&
+        (strlen(type) != (size_t)(scheme - servers) || strncmp(type, servers, strlen(type)) != 0))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "metadata_servers is \"%.100s\": with metadata_type %s it is %s://...",
+                         servers, type, type);
+    if (snprintf(url, URL_MAX, "%s://%s", type, scheme != NULL ? scheme + 3 : servers) >= URL_MAX)
+        return base_fail(YOLK_ERR_CONFIG, 0, "the metadata address is too long");
+    for (char *p = url; *p != '\0'; p++)
+        *p = *p == ';' ? ',' : *p;
+    return redis_login(config, url);
+}
+
+enum yolk_status compat_engine_open_tent(const struct compat_settings *own, struct yolk_peer **out)
+{
+    struct base_config config;
+    struct identity who = {.host = "127.0.0.1"};
+    *out = NULL;
+    enum yolk_status status = compat_engine_config(own, true, environ, &config);
+    const char *host = status == YOLK_OK ? base_config_string(&config, SET_RPC_HOST) : "";
+    if (status == YOLK_OK)
+        status = url_of_config(&config, who.url);
+    if (status == YOLK_OK && host[0] != '\0')
+        status = split(host, who.host, &who.port);
+    if (status == YOLK_OK) {
+        const char *name = base_config_string(&config, SET_SEGMENT_NAME);
+        who.name = name[0] != '\0' ? name : NULL;
+        if (base_config_u64(&config, SET_RPC_PORT) != 0)
+            who.port = base_config_u64(&config, SET_RPC_PORT);
+        status = open_as(&config, &who, out);
+    }
+    base_config_free(&config);
     return status;
 }
 

@@ -7,17 +7,21 @@
 
 #include <yolk/peer.h>
 
+#include "compat/engine_config.h"
+
 struct compat_engine_setup {
     const char *metadata; /* NULL or "": P2PHANDSHAKE; without a scheme: etcd */
     const char *name;     /* "host" or "host:port", of IPv6 "[host]" or "[host]:port" */
     const char *host;     /* in place of the name's, if not empty; may be NULL */
     uint64_t port;        /* of the handshake, with a metadata service; 0: the name's, or any */
 };
-/* Also looks at MC_MIN_RPC_PORT, MC_MAX_RPC_PORT, MC_TCP_BIND_ADDRESS and YOLK_SECRET_FILE. An
- * address that this machine does not have (of a container's host) is told to others while it
- * listens on all. */
+/* With the environment's settings (engine_config.h). An address that this machine does not have (of
+ * a container's host) is told to others while it listens on all. */
 YOLK_MUST_USE enum yolk_status compat_engine_open(const struct compat_engine_setup *setup,
                                                   struct yolk_peer **out);
+/* The same for a program that configures it as TENT is; own NULL: by the environment alone. */
+YOLK_MUST_USE enum yolk_status compat_engine_open_tent(const struct compat_settings *own,
+                                                       struct yolk_peer **out);
 /* Until memory is quiet, at most three drain limits; a peer that is still not is left as it is,
  * with a line. NULL is allowed. */
 YOLK_MUST_USE enum yolk_status compat_engine_close(struct yolk_peer *peer);

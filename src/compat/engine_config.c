@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "compat/engine_config.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_ROOM "engine"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/units.h"
+
+/* ---- a program's own ---- */
+
+enum yolk_status compat_settings_set(struct compat_settings *settings, const char *key,
+                                     const char *value)
+{
+    if (key == NULL || value == NULL || key[0] == '\0' || strlen(key) >= COMPAT_KEY_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "a setting has a key of 1 to %d bytes and a value",
+                         COMPAT_KEY_MAX - 1);
+    size_t at = 0;
+    while (at < settings->count && strcmp(settings->pairs[at].key, key) != 0)
+        at++;
+    if (at == COMPAT_SETTINGS_MAX)
+        return base_fail(YOLK_ERR_LIMIT, 0, "more than %d settings", COMPAT_SETTINGS_MAX);
+    struct compat_setting pair = {strdup(key), strdup(value)};
+    struct compat_setting *pairs = settings->pairs;
+    if (at == settings->count)
+        pairs = base_realloc(pairs, (at + 1) * sizeof(*pairs));
+    if (pairs != NULL)
+        settings->pairs = pairs;
+    if (pairs == NULL || pair.key == NULL || pair.value == NULL) {
+        free(pair.key);
+        free(pair.value);
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the setting %s", key);
+    }
+    if (at < settings->count) {
+        free(pairs[at].key);
+        free(pairs[at].value);
+    }
+    settings->count += at == settings->count;
+    pairs[at] = pair;
+    return YOLK_OK;
+}
+
+void compat_settings_free(struct compat_settings *settings)
+{
+    for (size_t i = 0; i < settings->count; i++) {
+        free(settings->pairs[i].key);
+        free(settings->pairs[i].value);
+    }
+    free(settings->pairs);
+    free(settings->file);
+    *settings = (struct compat_settings){0};
+}
+
+/* ---- one setting, wherever it stood ---- */
+
+struct loader {
+    struct base_config *config;
+    const char *where; /* for messages */
+    bool own_identity; /* takes only who this process is */
+    uint64_t told;     /* rows without effect, by index */
+};
+
+static bool is_identity(enum base_setting setting)
+{
+    return setting == SET_METADATA_TYPE || setting == SET_METADATA_SERVERS ||
+           setting == SET_SEGMENT_NAME || setting == SET_RPC_HOST || setting == SET_RPC_PORT;
+}
+
+/* Once for all keys of a row. */
+static void tell_ignored(struct loader *loader, const char *path)
+{
+    const struct base_setting_ignored *row = base_setting_ignored(path, strlen(path), false);
+    if (row == NULL) {
+        log_warn("%s: there is no setting \"%s\"; it has no effect", loader->where, path);
+        return;
+    }
+    uint64_t bit = UINT64_C(1) << ((size_t)(row - base_setting_ignored_at(0)) & 63);
+    bool all = row->key[strlen(row->key) - 1] == '*';
+    if ((loader->told & bit) == 0)
+        log_warn("%s: %s%s has no effect: %s", loader->where, path,
+                 all ? " (as all else beside it)" : "", row->why);
+    loader->told |= bit;
+}
+
+/* "transports/NAME/enable": the name. */
+static bool is_enable(const char *path, char name[COMPAT_KEY_MAX])
+{
+    static const char begin[] = "transports/", end[] = "/enable";
+    size_t size = strlen(path), edges = sizeof(begin) - 1 + sizeof(end) - 1;
+    if (size <= edges || strncmp(path, begin, sizeof(begin) - 1) != 0 ||
+        strcmp(path + size - (sizeof(end) - 1), end) != 0)
+        return false;
+    snprintf(name, COMPAT_KEY_MAX, "%.*s", (int)(size - edges), path + sizeof(begin) - 1);
+    return strpbrk(name, "/,") == NULL;
+}
+
+/* A transport's name out of the list of those that are off, and into it again if it is to be. */
+static enum yolk_status set_enable(struct loader *loader, const char *path, const char *name,
+                                   const char *text)
+{
+    struct base_buf list;
+    bool on;
+    char label[2 * COMPAT_KEY_MAX];
+    snprintf(label, sizeof(label), "%.200s: %s", loader->where, path);
+    enum yolk_status status = base_parse_bool(label, text, &on);
+    if (status != YOLK_OK)
+        return status;
+    if (on && base_setting_ignored(path, strlen(path), false) != NULL)
+        tell_ignored(loader, path);
+    base_buf_init(&list, COMPAT_KEY_MAX - 1);
+    const char *old = base_config_string(loader->config, SET_TRANSPORTS_OFF);
+    while (status == YOLK_OK && *old != '\0') {
+        size_t size = strcspn(old, ",");
+        if (strlen(name) != size || strncmp(name, old, size) != 0)
+            status = base_buf_printf(&list, "%s%.*s", list.size > 0 ? "," : "", (int)size, old);
+        old += size + (old[size] == ',');
+    }
+    if (status == YOLK_OK && !on)
+        status = base_buf_printf(&list, "%s%s", list.size > 0 ? "," : "", name);
+    if (status == YOLK_OK)
+        status = base_buf_append(&list, "", 1);
+    if (status == YOLK_OK)
+        status = base_config_set(loader->config, SET_TRANSPORTS_OFF, label, (char *)list.data, 1,
+                                 ORIGIN_FILE);
+    else
+        status = base_fail(YOLK_ERR_CONFIG, 0, "%s: too many transports are turned off", label);
+    base_buf_free(&list);
+    return status;
+}
+
+static enum yolk_status take_text(struct loader *loader, const char *path, const char *text)
+{
+    char name[COMPAT_KEY_MAX];
+    const struct base_setting_info *info = base_config_find(path, COMMAND_LIBRARY);
+    if (loader->own_identity && (info == NULL || !is_identity(info->id)))
+        return YOLK_OK;
+    if (info != NULL) {
+        char label[2 * COMPAT_KEY_MAX];
+        snprintf(label, sizeof(label), "%.200s: %s", loader->where, path);
+        return base_config_set(loader->config, info->id, label, text, 1, ORIGIN_FILE);
+    }
+    if (is_enable(path, name))
+        return set_enable(loader, path, name, text);
+    tell_ignored(loader, path);
+    return YOLK_OK;
+}
+
+/* ---- JSON ---- */
+
+static enum yolk_status wrong_type(const struct loader *loader, const char *path,
+                                   const struct base_json *node, const char *rule)
+{
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s: %s is %s %s: must be %s", loader->where, path,
+                     node->type == BASE_JSON_ARRAY || node->type == BASE_JSON_OBJECT ? "an" : "a",
+                     base_json_type_name(node->type), rule);
+}
+
+/* Of an array its elements with commas between them; of others the text, or as it stood. */
+static enum yolk_status take_node(struct loader *loader, const char *path,
+                                  const struct base_json *node)
+{
+    const struct base_setting_info *info = base_config_find(path, COMMAND_LIBRARY);
+    bool json = info != NULL && info->type == CONFIG_JSON;
+    if (node->type == BASE_JSON_NULL)
+        return YOLK_OK;
+    if (info != NULL && json != (node->type == BASE_JSON_ARRAY || node->type == BASE_JSON_OBJECT))
+        return wrong_type(loader, path, node, json ? "an array or an object" : "one value");
+    if (node->text != NULL)
+        return take_text(loader, path, node->text);
+    char *text = strndup(node->source, node->source_size);
+    enum yolk_status status = text != NULL
+                                  ? take_text(loader, path, text)
+                                  : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %s", path);
+    free(text);
+    return status;
+}
+
+static enum yolk_status take_tree(struct loader *loader, const char *path,
+                                  const struct base_json *node);
+
+/* Whole paths as names first: where both stand, the nested one holds, as it does in TENT. */
+static enum yolk_status take_members(struct loader *loader, const char *path,
+                                     const struct base_json *node)
+{
+    enum yolk_status status = YOLK_OK;
+    for (int nested = 0; nested < 2; nested++)
+        for (const struct base_json *member = node->first; member != NULL && status == YOLK_OK;
+             member = member->next) {
+            char below[COMPAT_KEY_MAX];
+            if ((strchr(member->name, '/') == NULL) != (nested == 1))
+                continue;
+            int size = snprintf(below, sizeof(below), "%s%s%s", path, path[0] != '\0' ? "/" : "",
+                                member->name);
+            status = size < COMPAT_KEY_MAX
+                         ? take_tree(loader, below, member)
+                         : base_fail(YOLK_ERR_CONFIG, 0, "%s: a key of %d bytes, at most %d",
+                                     loader->where, size, COMPAT_KEY_MAX - 1);
+        }
+    return status;
+}
+
+static enum yolk_status take_tree(struct loader *loader, const char *path,
+                                  const struct base_json *node)
+{
+    if (node->type != BASE_JSON_OBJECT || base_config_find(path, COMMAND_LIBRARY) != NULL)
+        return take_node(loader, path, node);
+    return take_members(loader, path, node);
+}
+
+static enum yolk_status take_json(struct loader *loader, const char *text, size_t size)
+{
+    struct base_json *root;
+    enum yolk_status status = base_json_parse(loader->where, text, size, &root);
+    if (status != YOLK_OK)
+        return status;
+    status = root->type == BASE_JSON_OBJECT
+                 ? take_members(loader, "", root)
+                 : base_fail(YOLK_ERR_CONFIG, 0, "%s: must be an object", loader->where);
+    base_json_free(root);
+    return status;
+}
+
+static enum yolk_status take_file(struct loader *loader, const char *path)
+{
+    struct base_buf text;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", loader->where,
+                         path);
+    base_buf_init(&text, BASE_JSON_SIZE_MAX);
+    enum yolk_status status = YOLK_OK;
+    char piece[8192];
+    size_t got;
+    while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
+        status = base_buf_append(&text, piece, got);
+    if (status == YOLK_OK && ferror(file))
+        status =
+            base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", loader->where, path);
+    fclose(file);
+    if (status == YOLK_OK)
+        status = take_json(loader, (const char *)text.data, text.size);
+    base_buf_free(&text);
+    return status == YOLK_OK ? status : base_fail_context(status, "%s", path);
+}
+
+/* ---- all of it ---- */
+
+static enum yolk_status take_own(struct loader *loader, const struct compat_settings *own)
+{
+    enum yolk_status status = YOLK_OK;
+    if (own == NULL)
+        return status;
+    if (own->file != NULL) {
+        loader->where = "tent_load_config_from_file";
+        status = take_file(loader, own->file);
+    }
+    loader->where = "tent_set_config";
+    for (size_t i = 0; i < own->count && status == YOLK_OK; i++)
+        status = take_text(loader, own->pairs[i].key, own->pairs[i].value);
+    return status;
+}
+
+static const char *variable(char *const *environment, const char *name)
+{
+    size_t size = strlen(name);
+    for (; environment != NULL && *environment != NULL; environment++)
+        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+            return *environment + size + 1;
+    return NULL;
+}
+
+static enum yolk_status take_conf(struct loader *loader, const char *conf)
+{
+    loader->where = "MC_TENT_CONF";
+    if (access(conf, F_OK) == 0)
+        return take_file(loader, conf);
+    if (conf[strspn(conf, " \t\r\n")] == '{')
+        return take_json(loader, conf, strlen(conf));
+    return base_fail(YOLK_ERR_CONFIG, 0,
+                     "MC_TENT_CONF is \"%.100s\": must be a file's path or a JSON object", conf);
+}
+
+enum yolk_status compat_engine_config(const struct compat_settings *own, bool tent,
+                                      char *const *environment, struct base_config *config)
+{
+    static _Atomic bool told;
+    const char *conf = tent ? variable(environment, "MC_TENT_CONF") : NULL;
+    struct loader loader = {.config = config};
+    enum yolk_status status = base_config_init(config, COMMAND_LIBRARY);
+    if (status == YOLK_OK && conf != NULL && conf[0] != '\0') {
+        status = take_conf(&loader, conf);
+        loader.own_identity = true;
+    }
+    if (status == YOLK_OK)
+        status = take_own(&loader, own);
+    config->quiet = atomic_exchange(&told, true);
+    if (status == YOLK_OK)
+        status = base_config_environment(config, environment);
+    if (status == YOLK_OK &&
+        base_config_u64(config, SET_RPC_PORT_MIN) > base_config_u64(config, SET_RPC_PORT_MAX))
+        status = base_fail(YOLK_ERR_CONFIG, 0,
+                           "rpc_port_min is %llu, rpc_port_max %llu: a range does not end before "
+                           "it begins",
+                           (unsigned long long)base_config_u64(config, SET_RPC_PORT_MIN),
+                           (unsigned long long)base_config_u64(config, SET_RPC_PORT_MAX));
+    if (status == YOLK_OK &&
+        strlen(base_config_string(config, SET_TRANSPORTS_OFF)) >= COMPAT_KEY_MAX)
+        status = base_fail(YOLK_ERR_CONFIG, 0, "transports_off has more than %d bytes",
+                           COMPAT_KEY_MAX - 1);
+    enum base_log_level level;
+    if (status == YOLK_OK && base_config_given(config, SET_LOG_LEVEL) &&
+        base_log_parse_level(base_config_string(config, SET_LOG_LEVEL), &level))
+        base_log_set_level(level);
+    return status;
+}
+
+bool compat_engine_uses_tent(void)
+{
+    return getenv("MC_USE_TENT") != NULL || getenv("MC_USE_TEV1") != NULL;
+}
+
+/* ---- as options ---- */
+
+static enum yolk_switch switch_of(const struct base_config *config, enum base_setting setting)
+{
+    if (!base_config_given(config, setting))
+        return YOLK_SWITCH_DEFAULT;
+    return base_config_bool(config, setting) ? YOLK_SWITCH_ON : YOLK_SWITCH_OFF;
+}
+
+static const char *text_of(const struct base_config *config, enum base_setting setting)
+{
+    const char *text = base_config_string(config, setting);
+    return text[0] != '\0' ? text : NULL;
+}
+
+static void queue_options(const struct base_config *config, struct yolk_queue_options *queue)
+{
+    uint64_t tick_us = base_config_u64(config, SET_QUEUE_TICK);
+    queue->enable = switch_of(config, SET_QUEUE);
+    queue->owners_max = (uint32_t)base_config_u64(config, SET_QUEUE_OWNERS);
+    queue->bytes_max = base_config_u64(config, SET_QUEUE_BYTES);
+    queue->dispatch_owners_max = (uint32_t)base_config_u64(config, SET_QUEUE_DISPATCH_OWNERS);
+    queue->dispatch_bytes_max = base_config_u64(config, SET_QUEUE_DISPATCH_BYTES);
+    queue->staging_owners = (uint32_t)base_config_u64(config, SET_QUEUE_STAGING_OWNERS);
+    queue->staging_bytes = base_config_u64(config, SET_QUEUE_STAGING_BYTES);
+    queue->deadline_first = switch_of(config, SET_QUEUE_DEADLINES);
+    queue->promotion_slack_ns = base_config_u64(config, SET_QUEUE_SLACK);
+    queue->tick_ms = tick_us < 1000 ? 1 : tick_us / 1000;
+}
+
+void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF_MAX],
+                           struct yolk_engine_options *options)
+{
+    const char *listed = base_config_string(config, SET_TRANSPORTS_OFF);
+    bool force = base_config_bool(config, SET_FORCE_TCP);
+    snprintf(off, COMPAT_OFF_MAX, "%s%s%s", listed, force && listed[0] != '\0' ? "," : "",
+             force ? "shm,nvlink,mnnvl,ucx,rdma" : "");
+    yolk_engine_options_init(options);
+    options->transports_off = off;
+    options->plugin_paths = text_of(config, SET_PLUGIN_PATHS);
+    options->policy_json = text_of(config, SET_POLICY);
+    options->qos_json = text_of(config, SET_QOS);
+    options->attempts_max = (uint32_t)base_config_u64(config, SET_MAX_FAILOVER) + 1;
+    options->breaker_cooldown_ms = base_config_u64(config, SET_RETRY_DELAY);
+    options->failover_on_poll = switch_of(config, SET_FAILOVER_ON_POLL);
+    options->merge = switch_of(config, SET_MERGE);
+    options->strict = switch_of(config, SET_STRICT);
+    options->slice_bytes_max = base_config_u64(config, SET_SLICE_BYTES);
+    if (base_config_given(config, SET_STAGING_BYTES))
+        options->staging_bytes = base_config_u64(config, SET_STAGING_BYTES);
+    options->transport.workers_max = (uint32_t)base_config_u64(config, SET_TCP_WORKERS);
+    options->transport.connections_max = (uint32_t)base_config_u64(config, SET_TCP_CONNECTIONS);
+    queue_options(config, &options->queue);
+}
