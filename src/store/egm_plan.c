@@ -52,7 +52,7 @@ enum yolk_status egm_nodes_parse(const char *text, bool *automatic, uint32_t ids
             entry++;
         while (entry < end && end[-1] == ' ')
             end--;
-        uint32_t id;
+        uint32_t id = 0;
         enum yolk_status status = parse_id(entry, (size_t)(end - entry), &id);
         if (status != YOLK_OK)
             return status;
