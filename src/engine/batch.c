@@ -327,6 +327,50 @@ enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t
     return YOLK_OK;
 }
 
+/* STUCK before failures before TIMEOUT before CANCELED before INVALID. */
+static uint32_t gravity(enum yolk_status status)
+{
+    switch (status) {
+    case YOLK_OK:
+        return 0;
+    case YOLK_ERR_INVALID:
+        return 1;
+    case YOLK_ERR_CANCELED:
+        return 2;
+    case YOLK_ERR_TIMEOUT:
+        return 3;
+    case YOLK_ERR_STUCK:
+        return 5;
+    default:
+        return 4;
+    }
+}
+
+enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine, uint64_t handle,
+                                            struct yolk_batch_status *out,
+                                            struct yolk_task_status *tasks, uint32_t room)
+{
+    if (out == NULL || (tasks == NULL && room > 0))
+        return base_fail(YOLK_ERR_INVALID, 0, "the status of a batch needs room for it");
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    if (batch->state.pending > 0)
+        (void)batch_progress(engine, batch);
+    *out = (struct yolk_batch_status){.tasks = batch->state.task_count,
+                                      .pending = batch->state.pending};
+    for (uint32_t i = 0; i < batch->state.task_count; i++) {
+        const struct batch_task *task = &batch->state.tasks[i];
+        out->transferred += task->done;
+        if (task->terminal && gravity(task->failure) > gravity(out->worst))
+            out->worst = task->failure;
+        if (i < room)
+            tell_status(engine, batch, i, &tasks[i]);
+    }
+    pthread_mutex_unlock(&batch->lock);
+    return YOLK_OK;
+}
+
 /* What to wait for; complete: each channel with something in flight said so. */
 static uint32_t collect_fds(struct yolk_engine *engine, struct batch *batch, struct pollfd *fds,
                             bool *complete)
