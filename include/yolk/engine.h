@@ -293,11 +293,11 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engi
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t batch,
                                                       uint32_t task, struct yolk_task_status *out);
 struct yolk_batch_status {
-    uint32_t tasks;          /* submitted so far */
-    uint32_t pending;        /* of these not yet terminal */
-    enum yolk_status worst;  /* of those that are: STUCK, then any failure, then TIMEOUT, CANCELED,
-                              * INVALID; YOLK_OK: all went well */
-    uint64_t transferred;    /* bytes of all */
+    uint32_t tasks;         /* submitted so far */
+    uint32_t pending;       /* of these not yet terminal */
+    enum yolk_status worst; /* of those that are: STUCK, then any failure, then TIMEOUT, CANCELED,
+                             * INVALID; YOLK_OK: all went well */
+    uint64_t transferred;   /* bytes of all */
 };
 /* As poll, of all tasks at once; the first `room` are told each. tasks may be NULL if room is 0. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine,
@@ -305,6 +305,11 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *en
                                                           struct yolk_batch_status *out,
                                                           struct yolk_task_status *tasks,
                                                           uint32_t room);
+/* The same as it stands, without making progress. */
+YOLK_MUST_USE enum yolk_status yolk_engine_batch_look(struct yolk_engine *engine, uint64_t batch,
+                                                      struct yolk_batch_status *out,
+                                                      struct yolk_task_status *tasks,
+                                                      uint32_t room);
 /* Makes progress; *pending: tasks not yet terminal. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine,
                                                           uint64_t batch, uint32_t *pending);

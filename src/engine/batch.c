@@ -346,16 +346,16 @@ static uint32_t gravity(enum yolk_status status)
     }
 }
 
-enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine, uint64_t handle,
-                                            struct yolk_batch_status *out,
-                                            struct yolk_task_status *tasks, uint32_t room)
+static enum yolk_status look_at_all(struct yolk_engine *engine, uint64_t handle, bool poll,
+                                    struct yolk_batch_status *out, struct yolk_task_status *tasks,
+                                    uint32_t room)
 {
     if (out == NULL || (tasks == NULL && room > 0))
         return base_fail(YOLK_ERR_INVALID, 0, "the status of a batch needs room for it");
     struct batch *batch = lock_batch(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
-    if (batch->state.pending > 0)
+    if (poll && batch->state.pending > 0)
         (void)batch_progress(engine, batch);
     *out = (struct yolk_batch_status){.tasks = batch->state.task_count,
                                       .pending = batch->state.pending};
@@ -369,6 +369,20 @@ enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine, uint64_t
     }
     pthread_mutex_unlock(&batch->lock);
     return YOLK_OK;
+}
+
+enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine, uint64_t handle,
+                                            struct yolk_batch_status *out,
+                                            struct yolk_task_status *tasks, uint32_t room)
+{
+    return look_at_all(engine, handle, true, out, tasks, room);
+}
+
+enum yolk_status yolk_engine_batch_look(struct yolk_engine *engine, uint64_t handle,
+                                        struct yolk_batch_status *out,
+                                        struct yolk_task_status *tasks, uint32_t room)
+{
+    return look_at_all(engine, handle, false, out, tasks, room);
 }
 
 /* What to wait for; complete: each channel with something in flight said so. */
