@@ -21,6 +21,8 @@ static const struct {
     const char *summary;
 } APART[] = {
     {"ssd", cli_bench_ssd, "reads and writes of objects in a file, beside a bare io_uring loop"},
+    {"engine", cli_bench_engine,
+     "transfers of blocks in batches, as Mooncake's tebench makes them"},
     {"policy", cli_bench_policy, "hit rates of what goes first where space is short, on a trace"},
 };
 #define APART_COUNT (sizeof(APART) / sizeof(APART[0]))
@@ -31,7 +33,8 @@ static const struct {
     const char *summary;
 } GROUPS[] = {
     {"space", bench_space, "how much of a segment objects fill, and what an allocation takes"},
-    {"engine", bench_engine, "a request of the engine without its bytes"},
+    {"null", bench_null, "a request of the engine without its bytes"},
+    {"transfers", bench_transfers, "the engine's promises over shm, tcp and uring"},
     {"shm", bench_shm, "gets from a process of this machine, beside a streaming copy"},
     {"tcp", bench_tcp, "gets over sockets, beside bare socket loops"},
     {"messages", bench_messages, "one question to the master, beside a bare echo"},
@@ -41,8 +44,10 @@ static const struct {
 
 static const struct cli_command command = {
     "bench", "[NAME...]",
-    "Measures parts of it beside the bare machine: all of space, engine, shm, tcp, messages and "
-    "objects, or the named ones. (bench ssd and bench policy have flags of their own.)",
+    "Measures parts of it beside the bare machine: all of space, null, transfers, shm, tcp, "
+    "messages and objects, or the named ones. (bench engine, bench ssd and bench policy have flags "
+    "of "
+    "their own.)",
     COMMAND_ROWS};
 
 /* ---- figures ---- */

@@ -20,6 +20,7 @@ int cli_bench(int argc, char **argv);
 /* Those with flags of their own get their own name as argv[0]. */
 int cli_bench_ssd(int argc, char **argv);
 int cli_bench_policy(int argc, char **argv);
+int cli_bench_engine(int argc, char **argv);
 
 /* ---- rows ---- */
 enum { BENCH_ROWS_MAX = 64, BENCH_RUNS_MAX = 101 };
@@ -77,7 +78,8 @@ uint64_t bench_processor_ns(void);
 struct bench_cost {
     double system_calls; /* of the calling thread, one call; NAN: see reason */
     double allocations;  /* through base_malloc and its like, same thread */
-    char reason[128];
+    double instructions; /* of the calling thread outside of the system; NAN: see its reason */
+    char reason[128], instructions_reason[128];
 };
 /* Makes the call `count` times in a thread of its own. */
 YOLK_MUST_USE enum yolk_status bench_cost(enum yolk_status (*call)(void *self), void *self,
@@ -85,11 +87,31 @@ YOLK_MUST_USE enum yolk_status bench_cost(enum yolk_status (*call)(void *self), 
 /* Once, before any other thread runs. */
 void bench_cost_init(void);
 
-/* ---- processes: a master and a node apart from the one that measures ---- */
+/* ---- processes of their own ---- */
+
+/* One that ends when its parent does, or wants it to. */
+struct bench_child {
+    int pid;     /* 0: none */
+    int stop_fd; /* closing it ends the child */
+};
+enum { BENCH_WORD_MAX = 3072 };
+/* In the child: `stop_fd` is at its end once the child is to end; the child calls bench_child_say
+ * once, with its address or the like, or what is wrong. */
+struct bench_child_run {
+    enum yolk_status (*run)(void *self, int stop_fd, int word_fd);
+    void *self;
+};
+YOLK_MUST_USE enum yolk_status bench_child_start(struct bench_child *child,
+                                                 const struct bench_child_run *run,
+                                                 char word[BENCH_WORD_MAX]);
+void bench_child_say(int word_fd, enum yolk_status status, const char *text);
+void bench_child_wait_for_end(int stop_fd);
+void bench_child_end(struct bench_child *child);
+
+/* ---- a master and a node apart from the one that measures ---- */
 struct bench_cluster {
     char address[128]; /* of the master */
-    int stop_fd;       /* closing it ends them */
-    int master, node;  /* process ids, 0: none */
+    struct bench_child master, node;
     struct yolk_store *store;
 };
 struct bench_cluster_options {
@@ -106,7 +128,8 @@ void bench_key(char key[16], uint32_t number);
 
 /* ---- the measurements ---- */
 YOLK_MUST_USE enum yolk_status bench_space(struct bench_report *bench);
-YOLK_MUST_USE enum yolk_status bench_engine(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_null(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_transfers(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_shm(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_tcp(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_messages(struct bench_report *bench);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call costs beside time: system calls and allocations of the thread that makes it.
+/* What a call costs beside time: system calls, allocations and instructions of the thread that
+ * makes it.
  *
  * System calls are counted by the kernel's own filter: the thread asks that each one be told to a
  * second thread, which counts it and lets it go on. It needs no privilege, and other threads do not
  * notice. */
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/perf_event.h>
 #include <linux/seccomp.h>
 #include <math.h>
 #include <poll.h>
@@ -45,7 +47,8 @@ struct counted {
     _Atomic bool over;
     enum yolk_status status;
     int cause;
-    double calls_each, allocations_each;
+    double calls_each, allocations_each, instructions_each; /* the last one NAN: see its cause */
+    int instructions_cause;
 };
 
 static int install_filter(void)
@@ -68,10 +71,31 @@ static void run_calls(struct counted *counted)
     counted->allocations_each = (double)(allocations - allocated) / (double)counted->count;
 }
 
+/* Apart from the rest, for under the filter each system call is another one's work too. */
+static void count_instructions(struct counted *counted)
+{
+    struct perf_event_attr what = {.type = PERF_TYPE_HARDWARE,
+                                   .size = sizeof(what),
+                                   .config = PERF_COUNT_HW_INSTRUCTIONS,
+                                   .exclude_kernel = 1,
+                                   .exclude_hv = 1};
+    uint64_t before = 0, after = 0;
+    int counter = (int)syscall(SYS_perf_event_open, &what, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    bool well = counter >= 0 && read(counter, &before, sizeof(before)) == (ssize_t)sizeof(before);
+    for (uint32_t i = 0; i < counted->count && well && counted->status == YOLK_OK; i++)
+        counted->status = counted->call(counted->self);
+    well = well && read(counter, &after, sizeof(after)) == (ssize_t)sizeof(after);
+    counted->instructions_cause = well ? 0 : errno;
+    counted->instructions_each = well ? (double)(after - before) / counted->count : NAN;
+    if (counter >= 0)
+        close(counter);
+}
+
 static void counted_thread(void *arg)
 {
     struct counted *counted = arg;
     counted->status = counted->call(counted->self); /* what only a first call in a thread needs */
+    count_instructions(counted);
     int listener = install_filter();
     counted->cause = listener < 0 ? errno : 0;
     /* From here on each system call waits for the other thread, so none may come before it knows.
@@ -122,5 +146,9 @@ enum yolk_status bench_cost(enum yolk_status (*call)(void *self), void *self, ui
         snprintf(out->reason, sizeof(out->reason), "system calls cannot be counted here: %s",
                  strerror(counted.cause));
     out->allocations = counted.allocations_each;
+    out->instructions = counted.instructions_each;
+    if (isnan(out->instructions))
+        snprintf(out->instructions_reason, sizeof(out->instructions_reason),
+                 "instructions cannot be counted here: %s", strerror(counted.instructions_cause));
     return counted.status;
 }

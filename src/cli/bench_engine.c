@@ -1,131 +1,351 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `yolk bench engine`: requests over the null transport, which is done at once and moves nothing:
- * what is left is the engine. It never waits, so processor time is counted, in which others of the
- * machine do not show. */
+/* `yolk bench engine`: the command around bench_transfer.h. One case for each size of a block,
+ * number of blocks in a batch and number of callers, as tebench goes through them. */
+#include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
-#include "cli/bench.h"
-#include "transport/null/null.h"
-#include "yolk/engine.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "cli/address.h"
+#include "cli/bench_transfer.h"
+#include "cli/common.h"
+#include "platform/process.h"
+#include "wire/hello.h"
 
-enum { CALL = 64, CALLS = 64, BATCHES = 16, SEGMENT = 1, SIZE = 4096 };
+enum { TURNS = 5 };
 
-struct setup {
-    struct yolk_engine *engine;
-    uint64_t segment;
-    uint8_t *memory;
-    struct yolk_request requests[CALL];
-    enum yolk_status verdicts[CALL];
-    uint64_t batch;
+static const struct cli_command command = {"bench engine", "",
+                                           "Moves blocks in batches from or to another process or "
+                                           "a file, as Mooncake's tebench does, beside a "
+                                           "bare loop that moves the same ones.",
+                                           COMMAND_TRANSFERS};
+
+struct bench {
+    const struct base_config *config;
+    struct transfer_options options;
+    struct transfer *transfer;
+    json_t *rows;
+    uint64_t skipped;
+    uint8_t secret[WIRE_SECRET_MAX];
 };
 
-/* A batch with room for what comes; its making is not the requests'. */
-static enum yolk_status begin(struct setup *s, uint32_t calls)
+/* ---- what is asked for ---- */
+
+static bool is(const struct base_config *config, enum base_setting setting, const char *text)
 {
-    return yolk_engine_batch_create(s->engine, calls * CALL, &s->batch);
+    return strcmp(base_config_string(config, setting), text) == 0;
 }
 
-static enum yolk_status end(struct setup *s)
+static const char *transport_name(const struct base_config *config)
 {
-    return yolk_engine_batch_free(s->engine, s->batch);
+    bool uring = is(config, SET_XPORT_TYPE, "iouring") || is(config, SET_XPORT_TYPE, "io_uring");
+    return uring ? "uring" : base_config_string(config, SET_XPORT_TYPE);
 }
 
-/* CALL requests, to their end. */
-static enum yolk_status request_all(void *self)
+static enum transfer_op op_of(const struct base_config *config)
 {
-    struct setup *s = self;
-    enum yolk_status status =
-        yolk_engine_batch_submit(s->engine, s->batch, s->requests, CALL, s->verdicts, NULL);
-    return status == YOLK_OK ? yolk_engine_batch_wait(s->engine, s->batch, 0) : status;
+    return is(config, SET_OP_TYPE, "write") ? TRANSFER_WRITE
+           : is(config, SET_OP_TYPE, "mix") ? TRANSFER_MIX
+                                            : TRANSFER_READ;
 }
 
-static enum yolk_status run_calls(void *self, double *seconds)
+static int check_range(const struct base_config *config, const char *what, enum base_setting first,
+                       enum base_setting last)
 {
-    struct setup *s = self;
-    enum yolk_status status = YOLK_OK;
-    *seconds = 0;
-    for (int i = 0; i < BATCHES && status == YOLK_OK; i++) {
-        status = begin(s, CALLS);
-        uint64_t start = bench_processor_ns();
-        for (int k = 0; k < CALLS && status == YOLK_OK; k++)
-            status = request_all(s);
-        *seconds += (double)(bench_processor_ns() - start) / 1e9;
-        if (status == YOLK_OK)
-            status = end(s);
+    if (base_config_u64(config, first) <= base_config_u64(config, last))
+        return CLI_OK;
+    return cli_usage_error(&command, "--start-%s %" PRIu64 ": not more than --max-%s %" PRIu64,
+                           what, base_config_u64(config, first), what,
+                           base_config_u64(config, last));
+}
+
+static int check_target(const struct base_config *config)
+{
+    const char *target = base_config_string(config, SET_TARGET_SEG_NAME);
+    bool file = strncmp(target, "file://", 7) == 0;
+    const char *transport = transport_name(config);
+    bool of_files = strcmp(transport, "uring") == 0 || strcmp(transport, "posix") == 0;
+    bool alone = strcmp(transport, "loop") == 0 || strcmp(transport, "null") == 0;
+    if (is(config, SET_SEG_TYPE, "VRAM"))
+        return cli_usage_error(&command,
+                               "--seg-type VRAM: transfers of GPU memory are not measured "
+                               "yet");
+    if (is(config, SET_ROLE, "target") && target[0] != '\0')
+        return cli_usage_error(&command, "--role target --target-seg-name %s: a target has none",
+                               target);
+    if (is(config, SET_ROLE, "target") && (of_files || alone))
+        return cli_usage_error(&command,
+                               "--role target --xport-type %s: serves nobody else; tcp and "
+                               "shm do",
+                               transport);
+    if (target[0] != '\0' && alone)
+        return cli_usage_error(&command,
+                               "--target-seg-name %s: --xport-type %s reaches this process "
+                               "only",
+                               target, transport);
+    if (target[0] != '\0' && file != of_files)
+        return cli_usage_error(&command, "--target-seg-name %s: with --xport-type %s it is %s",
+                               target, transport,
+                               of_files ? "file://PATH" : "what a target printed");
+    if (file && base_config_bool(config, SET_CHECK_CONSISTENCY) && is(config, SET_OP_TYPE, "read"))
+        return cli_usage_error(&command,
+                               "--check-consistency --op-type read --target-seg-name %s: "
+                               "nobody knows what is in it; --op-type write does",
+                               target);
+    return CLI_OK;
+}
+
+static int check_all(const struct base_config *config)
+{
+    int code = check_target(config);
+    if (code == CLI_OK)
+        code = check_range(config, "block-size", SET_START_BLOCK_SIZE, SET_MAX_BLOCK_SIZE);
+    if (code == CLI_OK)
+        code = check_range(config, "batch-size", SET_START_BATCH_SIZE, SET_MAX_BATCH_SIZE);
+    if (code == CLI_OK)
+        code = check_range(config, "num-threads", SET_START_NUM_THREADS, SET_MAX_NUM_THREADS);
+    if (code == CLI_OK && base_config_u64(config, SET_START_BLOCK_SIZE) >
+                              base_config_u64(config, SET_TOTAL_BUFFER_SIZE))
+        code = cli_usage_error(
+            &command, "--start-block-size %" PRIu64 ": not more than --total-buffer-size %" PRIu64,
+            base_config_u64(config, SET_START_BLOCK_SIZE),
+            base_config_u64(config, SET_TOTAL_BUFFER_SIZE));
+    return code;
+}
+
+/* Whoever reaches the target may write to it. */
+static int check_access(const char *host)
+{
+    struct net_address address;
+    char text[NET_ADDRESS_TEXT_MAX];
+    snprintf(text, sizeof(text), strchr(host, ':') != NULL && host[0] != '[' ? "[%s]:1" : "%s:1",
+             host);
+    int status = net_address_parse(text, 0, &address);
+    if (status != YOLK_OK)
+        return cli_failure(&command, (enum yolk_status)status, "--host %s", host);
+    return address_is_loopback(&address)
+               ? CLI_OK
+               : cli_usage_error(&command,
+                                 "--host %s: other machines reach it, so a --secret-file is "
+                                 "needed",
+                                 host);
+}
+
+static int read_options(struct bench *b)
+{
+    const struct base_config *config = b->config;
+    b->options = (struct transfer_options){
+        .transport = transport_name(config),
+        .target = base_config_string(config, SET_TARGET_SEG_NAME),
+        .path = base_config_string(config, SET_PATH),
+        .host = base_config_string(config, SET_BENCH_HOST),
+        .op = op_of(config),
+        .buffer_bytes = base_config_u64(config, SET_TOTAL_BUFFER_SIZE) & ~UINT64_C(4095),
+        .seed = base_config_u64(config, SET_SEED),
+        .random = is(config, SET_OFFSETS, "random"),
+        .check = base_config_bool(config, SET_CHECK_CONSISTENCY)};
+    const char *secret = base_config_string(config, SET_SECRET_FILE);
+    if (secret[0] == '\0')
+        return check_access(b->options.host);
+    int status = process_read_secret(secret, b->secret, sizeof(b->secret), &b->options.secret_size);
+    b->options.secret = b->secret;
+    return status == YOLK_OK
+               ? CLI_OK
+               : cli_failure(&command, (enum yolk_status)status, "--secret-file %s", secret);
+}
+
+/* ---- what is said ---- */
+
+static void print_head(const struct bench *b)
+{
+    char size[32];
+    printf("transport %s, %s, %s offsets, %s on each side, target: %s%s\n", b->options.transport,
+           base_config_string(b->config, SET_OP_TYPE), b->options.random ? "random" : "fixed",
+           base_format_size(b->options.buffer_bytes, size, sizeof(size)),
+           b->options.target[0] != '\0' ? b->options.target : "our own",
+           b->options.check ? ", each byte looked at" : "");
+    printf("%10s %7s %4s %9s %9s %6s %10s %10s %10s %10s %8s %7s %8s %7s %7s  %s\n", "block",
+           "batch", "thr", "GB/s", "ceiling", "ratio", "avg us", "p50 us", "p99 us", "p999 us",
+           "cpu s/GB", "copied", "syscalls", "allocs", "instr", "ceiling is");
+    (void)fflush(stdout);
+}
+
+/* A figure, or what stands for none. */
+static const char *figure(double value, const char *format, char text[24])
+{
+    static const char none[] = "-";
+    if (isnan(value))
+        return none;
+    /* The formats are ours, below. */
+    if (format[2] == '0')
+        snprintf(text, 24, "%.0f", value);
+    else
+        snprintf(text, 24, "%.2f", value);
+    return text;
+}
+
+static void print_case(const struct transfer_case *c, const struct transfer_figures *f)
+{
+    char size[32], t[5][24];
+    double ratio = f->ceiling_name != NULL ? f->bytes_per_s / f->ceiling_bytes_per_s : NAN;
+    double ceiling = f->ceiling_name != NULL ? f->ceiling_bytes_per_s / 1e9 : NAN;
+    printf("%10s %7u %4u %9.3f %9s %6s %10.2f %10.2f %10.2f %10.2f %8.3f %7.2f %8s %7s %7s  %s\n",
+           base_format_size(c->block, size, sizeof(size)), c->batch, c->threads,
+           f->bytes_per_s / 1e9, figure(ceiling, "%.2f", t[0]), figure(ratio, "%.2f", t[1]),
+           f->latency_ns / 1e3, f->p50_ns / 1e3, f->p99_ns / 1e3, f->p999_ns / 1e3, f->cpu_s_per_gb,
+           f->copied, figure(f->system_calls, "%.2f", t[2]), figure(f->allocations, "%.2f", t[3]),
+           figure(f->instructions, "%.0f", t[4]),
+           f->ceiling_name != NULL ? f->ceiling_name : "none");
+    (void)fflush(stdout);
+}
+
+static void add_row(struct bench *b, const char *what, const char *unit, double value,
+                    const char *ceiling_name, double ceiling)
+{
+    const struct bench_row row = {.name = what,
+                                  .unit = unit,
+                                  .value = value,
+                                  .ceiling_name = ceiling_name,
+                                  .ceiling = ceiling};
+    json_array_append_new(b->rows, bench_row_json(&row));
+}
+
+static void add_rows(struct bench *b, const struct transfer_case *c,
+                     const struct transfer_figures *f)
+{
+    const struct {
+        const char *what, *unit;
+        double value;
+    } others[] = {{"latency, mean", "us a batch", f->latency_ns / 1e3},
+                  {"latency, p50", "us a batch", f->p50_ns / 1e3},
+                  {"latency, p99", "us a batch", f->p99_ns / 1e3},
+                  {"latency, p999", "us a batch", f->p999_ns / 1e3},
+                  {"processor", "s a GB", f->cpu_s_per_gb},
+                  {"bytes copied", "a byte", f->copied},
+                  {"system calls", "a request", f->system_calls},
+                  {"allocations", "a request", f->allocations},
+                  {"instructions", "a request", f->instructions}};
+    char name[192], base[128];
+    snprintf(base, sizeof(base), "engine %s %s %s %" PRIu64 " x %u, %u threads",
+             b->options.transport, base_config_string(b->config, SET_OP_TYPE),
+             b->options.random ? "random" : "fixed", c->block, c->batch, c->threads);
+    add_row(b, base, "GB/s", f->bytes_per_s / 1e9, f->ceiling_name, f->ceiling_bytes_per_s / 1e9);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        snprintf(name, sizeof(name), "%s, %s", base, others[i].what);
+        add_row(b, name, others[i].unit, others[i].value, NULL, 0);
     }
-    return status;
 }
 
-static enum yolk_status set_up(struct setup *s)
+static int write_rows(struct bench *b)
 {
-    const struct yolk_transport_ops *transports[] = {transport_null_ops()};
-    struct yolk_engine_options options;
-    yolk_engine_options_init(&options);
-    options.transports = transports;
-    options.transport_count = 1;
-    s->memory = calloc(CALL, SIZE);
-    if (s->memory == NULL)
-        return base_fail(YOLK_ERR_NO_MEMORY, 0, "memory to read into");
-    enum yolk_status status = yolk_engine_create(&options, &s->engine);
-    if (status == YOLK_OK)
-        status = yolk_engine_register(s->engine, s->memory, (uint64_t)CALL * SIZE);
-    const struct yolk_segment_descriptor descriptor = {
-        .id = SEGMENT, .size = (uint64_t)CALL * SIZE, .endpoints = "null=0"};
-    if (status == YOLK_OK)
-        status = yolk_engine_segment_open(s->engine, &descriptor, 1, &s->segment);
-    for (uint32_t i = 0; i < CALL; i++)
-        s->requests[i] = (struct yolk_request){.opcode = YOLK_READ,
-                                               .local = s->memory + (size_t)i * SIZE,
-                                               .segment = s->segment,
-                                               .offset = (uint64_t)i * SIZE,
-                                               .size = SIZE};
-    return status;
+    const char *path = base_config_string(b->config, SET_JSON);
+    json_t *root = json_pack("{s:s, s:O}", "version", YOLK_VERSION, "rows", b->rows);
+    int failed = root == NULL || json_dump_file(root, path, JSON_INDENT(1)) != 0;
+    json_decref(root);
+    if (!failed)
+        return CLI_OK;
+    fprintf(stderr, "yolk bench engine: --json %s: cannot be written\n", path);
+    return CLI_FAILED;
 }
 
-static enum yolk_status measure_cost(struct bench_report *bench, struct setup *s)
+/* ---- the cases ---- */
+
+static enum yolk_status run_case(struct bench *b, const struct transfer_case *c, bool *told)
 {
-    struct bench_cost cost;
-    enum yolk_status status = begin(s, CALLS + 1);
-    if (status == YOLK_OK)
-        status = bench_cost(request_all, s, CALLS, &cost);
-    if (status == YOLK_OK)
-        status = end(s);
+    struct transfer_figures figures;
+    char size[32];
+    if (!bench_transfer_fits(b->transfer, c)) {
+        b->skipped++;
+        printf("%10s %7u %4u  left out: more than --total-buffer-size, or than the target\n",
+               base_format_size(c->block, size, sizeof(size)), c->batch, c->threads);
+        return YOLK_OK;
+    }
+    enum yolk_status status = bench_transfer_run(b->transfer, c, &figures);
     if (status != YOLK_OK)
         return status;
-    bench_add(bench, &(struct bench_row){.name = "null request, allocations",
-                                         .unit = "a request",
-                                         .value = cost.allocations / CALL,
-                                         .bound = BENCH_VALUE_AT_MOST,
-                                         .limit = 0});
-    bench_add(bench, &(struct bench_row){.name = "null request, system calls",
-                                         .unit = "a request",
-                                         .value = cost.system_calls / CALL,
-                                         .bound = BENCH_VALUE_AT_MOST,
-                                         .limit = 0});
+    print_case(c, &figures);
+    add_rows(b, c, &figures);
+    if (!*told && figures.reason[0] != '\0')
+        printf("%10s %s\n", "", figures.reason);
+    if (!*told && figures.instructions_reason[0] != '\0')
+        printf("%10s %s\n", "", figures.instructions_reason);
+    *told = true;
     return YOLK_OK;
 }
 
-enum yolk_status bench_engine(struct bench_report *bench)
+static enum yolk_status run_cases(struct bench *b)
 {
-    struct setup *s = calloc(1, sizeof(*s));
-    enum yolk_status status = s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s);
-    struct bench_contender ours = {"null", run_calls, s, 0};
-    if (status == YOLK_OK)
-        status = bench_in_turn(&ours, 1, bench->quick ? 5 : 21);
-    if (status == YOLK_OK) {
-        bench_add(bench, &(struct bench_row){.name = "null request",
-                                             .unit = "ns",
-                                             .value = ours.seconds * 1e9 / (CALL * CALLS * BATCHES),
-                                             .bound = BENCH_VALUE_AT_MOST,
-                                             .limit = 200});
-        status = measure_cost(bench, s);
-    }
-    if (s != NULL) {
-        base_ignore(yolk_engine_destroy(s->engine)); /* nothing is in flight */
-        free(s->memory);
-        free(s);
-    }
+    const struct base_config *k = b->config;
+    enum yolk_status status = YOLK_OK;
+    bool told = false;
+    print_head(b);
+    for (uint64_t threads = base_config_u64(k, SET_START_NUM_THREADS);
+         threads <= base_config_u64(k, SET_MAX_NUM_THREADS); threads *= 2)
+        for (uint64_t batch = base_config_u64(k, SET_START_BATCH_SIZE);
+             batch <= base_config_u64(k, SET_MAX_BATCH_SIZE); batch *= 2)
+            for (uint64_t block = base_config_u64(k, SET_START_BLOCK_SIZE);
+                 block <= base_config_u64(k, SET_MAX_BLOCK_SIZE) && status == YOLK_OK; block *= 2) {
+                const struct transfer_case c = {.block = block,
+                                                .batch = (uint32_t)batch,
+                                                .threads = (uint32_t)threads,
+                                                .turn_ms = base_config_u64(k, SET_DURATION) / TURNS,
+                                                .turns = TURNS};
+                status = run_case(b, &c, &told);
+            }
     return status;
+}
+
+static int measure(struct bench *b)
+{
+    b->rows = json_array();
+    bench_cost_init();
+    enum yolk_status status = bench_transfer_open(&b->options, &b->transfer);
+    if (status == YOLK_OK)
+        status = run_cases(b);
+    bench_transfer_close(b->transfer);
+    int code = status == YOLK_OK
+                   ? CLI_OK
+                   : cli_failure(&command, status, "--xport-type %s", b->options.transport);
+    if (code == CLI_OK && b->skipped > 0)
+        printf("%" PRIu64 " cases left out\n", b->skipped);
+    if (code == CLI_OK && base_config_string(b->config, SET_JSON)[0] != '\0')
+        code = write_rows(b);
+    json_decref(b->rows);
+    return code;
+}
+
+static void tell_target(void *self, enum yolk_status status, const char *name)
+{
+    (void)self;
+    if (status != YOLK_OK)
+        return;
+    printf("--target-seg-name='%s'\n", name);
+    (void)fflush(stdout);
+}
+
+int cli_bench_engine(int argc, char **argv)
+{
+    struct base_config config;
+    struct bench b = {.config = &config};
+    int code;
+    if (!cli_parse(&command, argc - 1, argv + 1, &config, &code))
+        return code;
+    code = check_all(&config);
+    if (code == CLI_OK)
+        code = read_options(&b);
+    if (code == CLI_OK && is(&config, SET_ROLE, "target")) {
+        enum yolk_status status = bench_transfer_serve(&b.options, STDIN_FILENO, tell_target, NULL);
+        code = status == YOLK_OK ? CLI_OK : cli_failure(&command, status, "--role target");
+    } else if (code == CLI_OK) {
+        code = measure(&b);
+    }
+    explicit_bzero(b.secret, sizeof(b.secret));
+    base_config_free(&config);
+    return code;
 }

@@ -82,7 +82,6 @@ static enum yolk_status measure_exist(struct bench_report *bench, const char *na
     const struct bench_cluster_options options = {.segment_bytes = 16 * MIB, .spin = spin};
     struct question q;
     memset(&q, 0, sizeof(q));
-    q.cluster.stop_fd = -1;
     enum yolk_status status = frame_sizes(&q);
     /* The store's client polls for a while in any case, and so does the echo's. */
     if (status == YOLK_OK)
@@ -275,14 +274,14 @@ enum yolk_status bench_objects(struct bench_report *bench)
     const struct bench_cluster_options options = {
         .segment_bytes = (uint64_t)o.count * MIN_VALUE * 5 / 4 + 16 * MIB, .spin = true};
     enum yolk_status status = bench_cluster_open(&o.cluster, &options);
-    double master = (double)resident_bytes(o.cluster.master);
-    double node = (double)resident_bytes(o.cluster.node);
+    double master = (double)resident_bytes(o.cluster.master.pid);
+    double node = (double)resident_bytes(o.cluster.node.pid);
     uint64_t start = bench_now_ns();
     if (status == YOLK_OK)
         status = fill(&o);
     if (status == YOLK_OK) {
         double seconds = bench_seconds_since(start);
-        double grown = (double)resident_bytes(o.cluster.master) - master;
+        double grown = (double)resident_bytes(o.cluster.master.pid) - master;
         bench_add(bench, &(struct bench_row){.name = "put x 1024, keys of 100 bytes",
                                              .unit = "keys/s",
                                              .value = o.count / seconds});
@@ -291,10 +290,11 @@ enum yolk_status bench_objects(struct bench_report *bench)
                                              .value = grown / o.count,
                                              .bound = BENCH_VALUE_AT_MOST,
                                              .limit = 320});
-        bench_add(bench, &(struct bench_row){
-                             .name = "node memory, an object",
-                             .unit = "bytes",
-                             .value = ((double)resident_bytes(o.cluster.node) - node) / o.count});
+        bench_add(bench,
+                  &(struct bench_row){.name = "node memory, an object",
+                                      .unit = "bytes",
+                                      .value = ((double)resident_bytes(o.cluster.node.pid) - node) /
+                                               o.count});
         status = measure_rate(bench, &o);
     }
     bench_cluster_close(&o.cluster);

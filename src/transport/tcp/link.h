@@ -104,6 +104,7 @@ struct tcp_link {
     /* Small replies come many at a time, through here. */
     uint8_t *stage; /* NULL while closed */
     size_t stage_size, stage_used;
+    uint64_t staged; /* bytes copied from it that the process's count has not yet */
 };
 
 struct tcp_target {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "platform/clock.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/tcp.h"
 
 enum {
     SEND_VECTORS = 256,
@@ -20,6 +21,13 @@ enum {
     SMALL_REPLY = 16384, /* up to here a second copy costs less than a call of its own */
     RECEIVES_A_TURN = 64,
 };
+
+static _Atomic uint64_t staged_bytes;
+
+uint64_t transport_tcp_staged_bytes(void)
+{
+    return atomic_load_explicit(&staged_bytes, memory_order_relaxed);
+}
 
 /* ---- the list of requests ---- */
 
@@ -285,6 +293,7 @@ static int stage_parse(struct tcp_link *l)
             size_t size = here < rest ? here : (size_t)rest;
             if (e->channel != NULL) /* nobody has it any more otherwise */
                 memcpy(e->local + l->reply_got, from, size);
+            l->staged += size;
             l->stage_used += size;
             payload_took(l, size);
             continue;
@@ -303,6 +312,8 @@ static int stage_parse(struct tcp_link *l)
     }
     l->stage_size = 0;
     l->stage_used = 0;
+    (void)atomic_fetch_add_explicit(&staged_bytes, l->staged, memory_order_relaxed);
+    l->staged = 0;
     return YOLK_OK;
 }
 

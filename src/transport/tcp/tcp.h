@@ -8,4 +8,8 @@
 /* Static table. Endpoint text: "host:port,instance". */
 const struct yolk_transport_ops *transport_tcp_ops(void);
 
+/* Bytes that this process's consumers copied from where they were received to their places: what
+ * small replies cost. */
+uint64_t transport_tcp_staged_bytes(void);
+
 #endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `yolk bench null`: requests over the null transport, which is done at once and moves nothing:
+ * what is left is the engine. It never waits, so processor time is counted, in which others of the
+ * machine do not show. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "cli/bench.h"
+#include "transport/null/null.h"
+#include "yolk/engine.h"
+
+enum { CALL = 64, CALLS = 64, BATCHES = 16, SEGMENT = 1, SIZE = 4096 };
+
+struct setup {
+    struct yolk_engine *engine;
+    uint64_t segment;
+    uint8_t *memory;
+    struct yolk_request requests[CALL];
+    enum yolk_status verdicts[CALL];
+    uint64_t batch;
+};
+
+/* A batch with room for what comes; its making is not the requests'. */
+static enum yolk_status begin(struct setup *s, uint32_t calls)
+{
+    return yolk_engine_batch_create(s->engine, calls * CALL, &s->batch);
+}
+
+static enum yolk_status end(struct setup *s)
+{
+    return yolk_engine_batch_free(s->engine, s->batch);
+}
+
+/* CALL requests, to their end. */
+static enum yolk_status request_all(void *self)
+{
+    struct setup *s = self;
+    enum yolk_status status =
+        yolk_engine_batch_submit(s->engine, s->batch, s->requests, CALL, s->verdicts, NULL);
+    return status == YOLK_OK ? yolk_engine_batch_wait(s->engine, s->batch, 0) : status;
+}
+
+static enum yolk_status run_calls(void *self, double *seconds)
+{
+    struct setup *s = self;
+    enum yolk_status status = YOLK_OK;
+    *seconds = 0;
+    for (int i = 0; i < BATCHES && status == YOLK_OK; i++) {
+        status = begin(s, CALLS);
+        uint64_t start = bench_processor_ns();
+        for (int k = 0; k < CALLS && status == YOLK_OK; k++)
+            status = request_all(s);
+        *seconds += (double)(bench_processor_ns() - start) / 1e9;
+        if (status == YOLK_OK)
+            status = end(s);
+    }
+    return status;
+}
+
+static enum yolk_status set_up(struct setup *s)
+{
+    const struct yolk_transport_ops *transports[] = {transport_null_ops()};
+    struct yolk_engine_options options;
+    yolk_engine_options_init(&options);
+    options.transports = transports;
+    options.transport_count = 1;
+    s->memory = calloc(CALL, SIZE);
+    if (s->memory == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "memory to read into");
+    enum yolk_status status = yolk_engine_create(&options, &s->engine);
+    if (status == YOLK_OK)
+        status = yolk_engine_register(s->engine, s->memory, (uint64_t)CALL * SIZE);
+    const struct yolk_segment_descriptor descriptor = {
+        .id = SEGMENT, .size = (uint64_t)CALL * SIZE, .endpoints = "null=0"};
+    if (status == YOLK_OK)
+        status = yolk_engine_segment_open(s->engine, &descriptor, 1, &s->segment);
+    for (uint32_t i = 0; i < CALL; i++)
+        s->requests[i] = (struct yolk_request){.opcode = YOLK_READ,
+                                               .local = s->memory + (size_t)i * SIZE,
+                                               .segment = s->segment,
+                                               .offset = (uint64_t)i * SIZE,
+                                               .size = SIZE};
+    return status;
+}
+
+static enum yolk_status measure_cost(struct bench_report *bench, struct setup *s)
+{
+    struct bench_cost cost;
+    enum yolk_status status = begin(s, CALLS + 1);
+    if (status == YOLK_OK)
+        status = bench_cost(request_all, s, CALLS, &cost);
+    if (status == YOLK_OK)
+        status = end(s);
+    if (status != YOLK_OK)
+        return status;
+    bench_add(bench, &(struct bench_row){.name = "null request, allocations",
+                                         .unit = "a request",
+                                         .value = cost.allocations / CALL,
+                                         .bound = BENCH_VALUE_AT_MOST,
+                                         .limit = 0});
+    bench_add(bench, &(struct bench_row){.name = "null request, system calls",
+                                         .unit = "a request",
+                                         .value = cost.system_calls / CALL,
+                                         .bound = BENCH_VALUE_AT_MOST,
+                                         .limit = 0});
+    return YOLK_OK;
+}
+
+enum yolk_status bench_null(struct bench_report *bench)
+{
+    struct setup *s = calloc(1, sizeof(*s));
+    enum yolk_status status = s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s);
+    struct bench_contender ours = {"null", run_calls, s, 0};
+    if (status == YOLK_OK)
+        status = bench_in_turn(&ours, 1, bench->quick ? 5 : 21);
+    if (status == YOLK_OK) {
+        bench_add(bench, &(struct bench_row){.name = "null request",
+                                             .unit = "ns",
+                                             .value = ours.seconds * 1e9 / (CALL * CALLS * BATCHES),
+                                             .bound = BENCH_VALUE_AT_MOST,
+                                             .limit = 150});
+        status = measure_cost(bench, s);
+    }
+    if (s != NULL) {
+        base_ignore(yolk_engine_destroy(s->engine)); /* nothing is in flight */
+        free(s->memory);
+        free(s);
+    }
+    return status;
+}
