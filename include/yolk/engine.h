@@ -348,8 +348,41 @@ struct yolk_engine_stats {
     uint64_t queued;             /* requests that wait for dispatch now */
     uint64_t dispatched;         /* requests that hold a place of the dispatch window now */
     uint64_t queue_refused;      /* submits refused by the queue or by a contract */
+    uint64_t batches;            /* that are not reclaimed, the quarantined among them */
 };
 void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out);
+
+enum yolk_breaker {
+    YOLK_BREAKER_CLOSED = 0,
+    YOLK_BREAKER_OPEN = 1,    /* the route is passed over for a while */
+    YOLK_BREAKER_PROBING = 2, /* it is being tried again, or will be by the next request */
+};
+
+/* One route in use: a transport to one peer, device or file. Bandwidth and latency are means of the
+ * recent past, 0 before anything was measured; idle time does not count. */
+struct yolk_engine_load {
+    char transport[16];
+    char device[128];        /* the peer's address, the file's path; cut if it is longer */
+    uint64_t segment;        /* handle it is of */
+    uint64_t inflight_bytes; /* given to the transport and not over */
+    uint64_t inflight_ios;
+    uint64_t bandwidth_bytes; /* per second */
+    uint64_t latency_ns;      /* of one io */
+    uint64_t bytes;           /* moved since the segment was opened */
+    uint64_t ios;             /* over since then, failed ones too */
+    uint64_t errors;
+    enum yolk_breaker breaker;
+};
+/* *count: room in loads (may be 0, loads NULL then), afterwards how many there are. LIMIT: more
+ * than fitted; the first ones are there. Does not wait for anything under way. */
+YOLK_MUST_USE enum yolk_status
+yolk_engine_load_stats(struct yolk_engine *engine, struct yolk_engine_load *loads, size_t *count);
+
+/* All figures, as docs/engine-metrics.md says: as Prometheus text (format 0.0.4), as a JSON object,
+ * as one line for people. *text is freed by the caller. */
+YOLK_MUST_USE enum yolk_status yolk_engine_metrics(struct yolk_engine *engine, char **text);
+YOLK_MUST_USE enum yolk_status yolk_engine_metrics_json(struct yolk_engine *engine, char **text);
+YOLK_MUST_USE enum yolk_status yolk_engine_metrics_summary(struct yolk_engine *engine, char **text);
 
 /* Now, on the engine's clock. */
 uint64_t yolk_engine_now_ns(const struct yolk_engine *engine);

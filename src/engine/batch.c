@@ -78,6 +78,8 @@ static struct batch *take_slot(struct yolk_engine *engine)
         batch = new_chunk(table);
     }
     pthread_mutex_unlock(&table->lock);
+    if (batch != NULL)
+        atomic_fetch_add(&table->in_use, 1);
     return batch;
 }
 
@@ -87,6 +89,7 @@ void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch)
     batch->next_free = engine->batches.free_head;
     engine->batches.free_head = batch->index;
     pthread_mutex_unlock(&engine->batches.lock);
+    atomic_fetch_sub(&engine->batches.in_use, 1);
 }
 
 enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t capacity,
@@ -222,6 +225,7 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
     base_list_init(&task->stuck);
     task->channel = BATCH_NONE;
     task->last_transport = ENGINE_NO_TRANSPORT;
+    task->times = (struct task_times){.submitted_ns = now_ns, .failed_from = METRICS_NO_TRANSPORT};
     *verdict = admit(engine, request, now_ns, before, task);
     if (*verdict != YOLK_OK) {
         (void)batch_state_reject(&batch->state, *verdict, request->cookie);
@@ -311,6 +315,7 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
         tell_status(engine, batch, index, out);
     }
     pthread_mutex_unlock(&batch->lock);
+    quarantine_step(engine);
     return result;
 }
 
@@ -324,6 +329,7 @@ enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t
     if (pending != NULL)
         *pending = batch->state.pending;
     pthread_mutex_unlock(&batch->lock);
+    quarantine_step(engine);
     return YOLK_OK;
 }
 

@@ -65,6 +65,7 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     if (!task->counted) {
         task->counted = true;
         count_result(engine, state->failure);
+        counted_end(engine, batch, index);
     }
     if (state->taken > 0) {
         if (base_list_empty(&task->stuck)) {
@@ -121,6 +122,7 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     enum batch_outcome outcome =
         batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
     assert(outcome != BATCH_UNKNOWN);
+    counted_over(engine, batch, index, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
     struct engine_task *task = &batch->tasks[index];
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
     if (engine_blames_route(status))
@@ -199,10 +201,12 @@ static uint32_t free_entry(const struct batch *batch)
 }
 
 /* False: the transport still has something of it. */
-static bool close_channel(struct yolk_engine *engine, struct engine_channel *channel)
+static bool close_channel(struct yolk_engine *engine, struct batch *batch,
+                          struct engine_channel *channel)
 {
     if (engine->transports[channel->transport].ops.channel_close(channel->channel) != YOLK_OK)
         return false;
+    counted_channel_end(engine, batch, channel);
     channel->channel = NULL;
     segment_release(channel->segment);
     channel->segment = NULL;
@@ -290,6 +294,7 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
             return YOLK_ERR_AGAIN;
         engine_route_result(engine, task->segment, transport, status, now_ns);
+        counted_refusal(engine, batch, task, transport);
         failed = status;
         avoid |= UINT32_C(1) << transport;
     }
@@ -364,7 +369,11 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
     batch->tasks[index].last_transport = channel->transport;
     fill_io(engine, batch, slice_index, channel_index);
     struct yolk_io *io = &io_at(batch, slice_index)->io;
-    switch (engine->transports[channel->transport].ops.submit(channel->channel, io)) {
+    enum yolk_submit answer =
+        engine->transports[channel->transport].ops.submit(channel->channel, io);
+    if (answer != YOLK_SUBMIT_AGAIN)
+        counted_post(engine, batch, index, io_at(batch, slice_index));
+    switch (answer) {
     case YOLK_SUBMIT_QUEUED:
         channel->in_flight++;
         channel->posted = true;
@@ -417,6 +426,7 @@ static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint
             (task->size == 0 ? task->whole_cut : task->cut == task->size))
             return POST_ENDED;
         uint64_t limit;
+        counted_dispatch(engine, batch, index);
         enum yolk_status status = slice_limit(engine, batch, index, &limit);
         if (status == YOLK_ERR_AGAIN) {
             batch_state_requeue(&batch->state, index);
@@ -474,13 +484,14 @@ static void expire(struct yolk_engine *engine, struct batch *batch)
 bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
+    counted_pass_begin(batch);
     for (uint32_t i = 0; i < batch->channel_count; i++) {
         struct engine_channel *channel = &batch->channels[i];
         channel->full = false;
         if (channel->in_flight > 0)
             moved = poll_channel(engine, batch, i) || moved;
         if (channel->broken && channel->channel != NULL && channel->in_flight == 0)
-            (void)close_channel(engine, channel);
+            (void)close_channel(engine, batch, channel);
     }
     expire(engine, batch);
     if (batch->state.queue_length > 0)
@@ -491,6 +502,7 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
             engine->transports[channel->transport].ops.flush(channel->channel);
         channel->posted = false;
     }
+    counted_pass_end(engine, batch);
     return moved;
 }
 
@@ -501,7 +513,7 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     for (uint32_t i = 0; i < batch->channel_count; i++) {
         if (batch->channels[i].channel == NULL)
             continue;
-        if (!close_channel(engine, &batch->channels[i])) {
+        if (!close_channel(engine, batch, &batch->channels[i])) {
             (void)poll_channel(engine, batch, i); /* doubled completions are left in it */
             return false;
         }

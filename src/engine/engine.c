@@ -47,6 +47,7 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_rwlock_destroy(&engine->segments.lock);
     free(engine->segments.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
+    free(engine->metrics);
     engine_plugins_unload(&engine->plugins);
     free(engine);
 }
@@ -62,6 +63,12 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     struct yolk_engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an engine");
+    engine->metrics = aligned_alloc(_Alignof(struct metrics), sizeof(*engine->metrics));
+    if (engine->metrics == NULL) {
+        free(engine);
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an engine");
+    }
+    memset(engine->metrics, 0, sizeof(*engine->metrics));
     apply_options(engine, options);
     pthread_rwlock_init(&engine->registry.lock, NULL);
     base_imap_init(&engine->registry.map);
@@ -134,7 +141,6 @@ void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out
     out->bytes_read = atomic_load(&c->bytes_read);
     out->bytes_written = atomic_load(&c->bytes_written);
     out->breakers_opened = atomic_load(&c->breakers);
-    mutex_lock(&engine->quarantine.lock);
-    out->quarantined = engine->quarantine.count;
-    mutex_unlock(&engine->quarantine.lock);
+    out->quarantined = atomic_load(&engine->quarantine.count);
+    out->batches = atomic_load(&engine->batches.in_use);
 }

@@ -15,7 +15,9 @@
 #include "base/list.h"
 #include "engine/batch_state.h"
 #include "engine/breaker.h"
+#include "engine/metrics.h"
 #include "engine/plugin.h"
+#include "engine/telemetry.h"
 #include "platform/thread.h"
 
 enum {
@@ -77,6 +79,7 @@ struct route {
     enum yolk_status unfit; /* not OK: this target can never be reached by this transport */
     struct breaker breaker;
     _Atomic bool troubled; /* the breaker has counted failures: keeps success cheap */
+    struct telemetry load;
     char reason[256];
 };
 struct segment {
@@ -86,6 +89,7 @@ struct segment {
     uint64_t size;
     uint64_t session;
     struct yolk_served *own; /* served for this segment alone, ended with it; else NULL */
+    char *device;            /* of a file its path, for reports; else NULL */
     _Atomic bool stale;      /* its provider said so of an access */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
@@ -104,8 +108,9 @@ struct segment_table {
 /* NULL: stale handle. */
 struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
 void segment_release(struct segment *segment);
-/* Serving ends with the last use of the segment. */
-void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served);
+/* Serving ends with the last use of the segment. path: for reports. */
+void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served,
+                        const char *path);
 void segments_close_all(struct yolk_engine *engine);
 
 /* -- route.c -- */
@@ -129,6 +134,23 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
                          enum yolk_status status, uint64_t now_ns);
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);
 
+/* -- counted.c: what the batch's pass tells the metrics and the routes' load; its lock is held --
+ */
+struct task_times {
+    uint64_t submitted_ns;
+    uint64_t dispatched_ns; /* it was its turn; 0: not yet */
+    uint64_t posted_ns;     /* a transport took something of it; 0: not yet */
+    uint64_t attempt_ns;    /* the last one began */
+    uint32_t attempting;    /* bits of the transports that have an attempt of it */
+    uint8_t failed_from;    /* the transport that the next attempt takes over from */
+};
+struct batch_pass {
+    bool active;
+    uint64_t now_ns; /* 0: not looked at yet; as late as is worth a call of the clock */
+    uint64_t copied; /* bytes since then */
+    struct metrics_run run;
+};
+
 /* -- batch.c -- */
 struct engine_task {
     struct registration *registration;
@@ -138,7 +160,8 @@ struct engine_task {
     uint64_t size;
     struct yolk_ticket ticket;
     struct base_list stuck; /* in the engine's list while STUCK and not quiet */
-    uint32_t channel;       /* BATCH_NONE: no route chosen */
+    struct task_times times;
+    uint32_t channel; /* BATCH_NONE: no route chosen */
     enum yolk_opcode opcode;
     uint8_t hint;
     uint8_t last_transport;
@@ -152,6 +175,9 @@ struct engine_channel {
     bool full;   /* answered AGAIN in this pass */
     bool posted; /* queued something in this pass */
     bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
+    uint64_t pass_begin_ns; /* when this pass first posted */
+    struct telemetry_pass pass;
+    uint32_t attempts[METRICS_OPERATIONS]; /* begun in this pass */
 };
 /* Of one pass over a batch's tasks; segment NULL: none yet. */
 struct engine_choice {
@@ -163,6 +189,7 @@ struct engine_choice {
 };
 struct engine_io {
     struct yolk_io io;
+    uint64_t posted_ns;
     uint32_t channel;
 };
 struct batch {
@@ -173,12 +200,14 @@ struct batch {
     bool live;        /* has a handle */
     bool quarantined; /* freed, not yet quiet */
     struct base_list quarantine;
+    uint64_t quarantined_ns;
     struct batch_state state;
     struct engine_task *tasks;
     struct engine_channel *channels;
     uint32_t channel_count;
     uint32_t channel_room;
     struct engine_choice choice;
+    struct batch_pass pass;
     struct engine_io **ios; /* chunks: an io's address never changes */
     uint32_t io_chunks;
 };
@@ -187,6 +216,7 @@ struct batch_table {
     _Atomic(struct batch *) chunks[ENGINE_BATCH_CHUNKS_MAX];
     uint32_t count;
     uint32_t free_head;
+    _Atomic uint64_t in_use; /* slots that were taken and not given back */
 };
 /* Frees every batch that still has a handle. */
 void batches_free_all(struct yolk_engine *engine);
@@ -200,12 +230,35 @@ void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t ta
 /* Closes channels and gives all memory back; false if something is still in flight. */
 bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
 
+/* -- counted.c -- */
+/* A pass begins; ends: what it tallied is told. */
+void counted_pass_begin(struct batch *batch);
+void counted_pass_end(struct yolk_engine *engine, struct batch *batch);
+/* Before the channel is closed: tells its tally. */
+void counted_channel_end(struct yolk_engine *engine, struct batch *batch,
+                         struct engine_channel *channel);
+/* It is the turn of this task for the first time. */
+void counted_dispatch(struct yolk_engine *engine, struct batch *batch, uint32_t task);
+/* A transport took (or at once refused) this io of the task. */
+void counted_post(struct yolk_engine *engine, struct batch *batch, uint32_t task,
+                  struct engine_io *entry);
+/* It is over; now_ns 0: it never left the caller's thread. */
+void counted_over(struct yolk_engine *engine, struct batch *batch, uint32_t task,
+                  const struct engine_io *entry, enum yolk_status status, uint64_t transferred,
+                  uint64_t now_ns);
+/* The transport could not even be opened for it. */
+void counted_refusal(struct yolk_engine *engine, struct batch *batch, struct engine_task *task,
+                     uint8_t transport);
+/* A task became terminal. */
+void counted_end(struct yolk_engine *engine, struct batch *batch, uint32_t task);
+
 /* -- quarantine.c -- */
 struct quarantine {
     struct mutex lock;
     struct condition wake;
     struct base_list batches;
-    uint64_t count;
+    _Atomic uint64_t count;
+    uint64_t entered, reaped;
     bool ending;
     struct thread thread;
 };
@@ -213,6 +266,13 @@ YOLK_MUST_USE enum yolk_status quarantine_start(struct yolk_engine *engine);
 void quarantine_stop(struct yolk_engine *engine);
 /* The batch's lock is held; it has no handle any more. */
 void quarantine_add(struct yolk_engine *engine, struct batch *batch);
+/* A look at one of them, if there is any: what polls do. */
+void quarantine_step(struct yolk_engine *engine);
+struct quarantine_look {
+    uint64_t count, entered, reaped;
+    uint64_t oldest_ns; /* how long the oldest is there */
+};
+void quarantine_look(struct yolk_engine *engine, struct quarantine_look *out);
 /* One look at each; returns how many are left. */
 uint64_t quarantine_reap(struct yolk_engine *engine);
 void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch);
@@ -244,6 +304,7 @@ struct yolk_engine {
     uint32_t attempts_max;
     uint32_t window_slices;
     struct engine_counters counters;
+    struct metrics *metrics;
 };
 
 static inline uint64_t engine_now(const struct yolk_engine *engine)

@@ -47,6 +47,7 @@ static void segment_destroy(struct segment *segment)
     }
     if (segment->own != NULL)
         engine_served_destroy(segment->own);
+    free(segment->device);
     free(segment);
 }
 
@@ -175,7 +176,8 @@ enum yolk_status yolk_engine_segment_size(struct yolk_engine *engine, uint64_t h
     return YOLK_OK;
 }
 
-void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served)
+void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served,
+                        const char *path)
 {
     struct segment *segment = segment_acquire(engine, handle);
     if (segment == NULL) { /* closed by somebody who guessed the handle */
@@ -183,6 +185,9 @@ void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk
         return;
     }
     segment->own = served;
+    pthread_rwlock_wrlock(&engine->segments.lock);
+    segment->device = strdup(path); /* without it the report names the file less well */
+    pthread_rwlock_unlock(&engine->segments.lock);
     segment_release(segment);
 }
 

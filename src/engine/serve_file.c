@@ -138,6 +138,6 @@ enum yolk_status yolk_engine_file_open(struct yolk_engine *engine, const char *u
     }
     if (size != NULL)
         *size = served->grant.size;
-    engine_segment_own(engine, *segment, served);
+    engine_segment_own(engine, *segment, served, path);
     return YOLK_OK;
 }
