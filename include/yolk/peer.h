@@ -39,8 +39,10 @@ struct yolk_peer_options {
     const char *listen;          /* address to listen on; NULL: the same as host */
     uint16_t port;               /* of the handshake; 0: a free one of [port_min, port_max] */
     uint16_t port_min, port_max; /* both 0: 15000 to 17000 */
-    const char *transports;      /* comma list, most preferred first; NULL: all */
-    const uint8_t *secret;       /* shared with all peers; NULL: none */
+    /* Comma list, most preferred first: loop, uring, posix, tcp, and what plug-ins are called.
+     * NULL: all, and those of plug-ins after them. */
+    const char *transports;
+    const uint8_t *secret; /* shared with all peers; NULL: none */
     size_t secret_size;
     uint64_t timeout_ms;        /* of one handshake or metadata call; 0: 3000 */
     uint32_t notifications_max; /* kept until received; beyond it senders get LIMIT; 0: 4096 */

@@ -21,12 +21,13 @@ extern "C" {
 struct yolk_store;
 
 struct yolk_store_options {
-    size_t struct_size;          /* sizeof(struct yolk_store_options), set by the init function */
-    const char *master;          /* "host:port", "[v6]:port", "unix:/path" or "embedded" */
-    const char *name;            /* for people; NULL: "<host name>:<pid>" */
-    const char *host;            /* address other machines reach this node at; NULL: derived */
-    const char *secret_file;     /* file holding the shared secret; NULL: none */
-    const char *transport;       /* "auto" (NULL), "shm", "tcp" or "loop": the only one allowed */
+    size_t struct_size;      /* sizeof(struct yolk_store_options), set by the init function */
+    const char *master;      /* "host:port", "[v6]:port", "unix:/path" or "embedded" */
+    const char *name;        /* for people; NULL: "<host name>:<pid>" */
+    const char *host;        /* address other machines reach this node at; NULL: derived */
+    const char *secret_file; /* file holding the shared secret; NULL: none */
+    /* "auto" (NULL), "shm", "tcp", "loop" or the name of a plug-in: the only one allowed */
+    const char *transport;
     uint64_t segment_size_bytes; /* > 0: this process is a node and gives this much memory */
     uint64_t put_wait_ms;        /* how long a put waits for space before YOLK_ERR_NO_SPACE */
     uint64_t timeout_ms;         /* deadline of one call, put_wait_ms included */
@@ -53,6 +54,9 @@ struct yolk_store_options {
     /* How long opening goes on while every try to reach the master (or the real client) is refused:
      * nothing listens there (YOLK_ERR_REFUSED). timeout_ms ends it too. */
     uint64_t connect_wait_ms;
+    /* Transports out of shared libraries (plugin.h): absolute paths, separated by ':' or a line's
+     * end; NULL: none. One that cannot be loaded fails the opening. */
+    const char *plugin_paths;
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */

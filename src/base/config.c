@@ -411,8 +411,24 @@ int base_config_environment(struct base_config *config, char *const *environment
 
 /* ---- rules between settings ---- */
 
+/* What a plug-in calls its transport is known when it is loaded. */
+static bool is_transport(const struct base_config *config)
+{
+    static const char *const built_in[] = {"auto", "shm", "tcp", "loop"};
+    const char *name = base_config_string(config, SET_TRANSPORT);
+    for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
+        if (strcmp(name, built_in[i]) == 0)
+            return true;
+    return base_config_string(config, SET_PLUGIN_PATHS)[0] != '\0';
+}
+
 int base_config_check(const struct base_config *config)
 {
+    if (!is_transport(config))
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "--transport: \"%.64s\": must be one of auto|shm|tcp|loop, without "
+                         "--plugin-paths",
+                         base_config_string(config, SET_TRANSPORT));
     if (base_config_u64(config, SET_HEARTBEAT) * 2 > base_config_u64(config, SET_SESSION_TTL))
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "session-ttl must be at least twice the heartbeat, or one lost message "

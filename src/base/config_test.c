@@ -80,9 +80,16 @@ static void wrong_flags_are_named(void **state)
     assert_non_null(strstr(yolk_last_error(), "--segment-size: \"lots\""));
     assert_int_equal(ARGS(&config, "--segment-size=1KiB"), YOLK_ERR_CONFIG);
     assert_non_null(strstr(yolk_last_error(), "from 1MiB to"));
-    assert_int_equal(ARGS(&config, "--transport", "pigeon"), YOLK_ERR_CONFIG);
-    assert_non_null(strstr(yolk_last_error(), "auto|shm|tcp"));
-    assert_int_equal(ARGS(&config, "--transport", "aut"), YOLK_ERR_CONFIG);
+    assert_int_equal(ARGS(&config, "--log-level", "pigeon"), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "\"pigeon\": must be one of "));
+    assert_int_equal(ARGS(&config, "--log-level", "war"), YOLK_ERR_CONFIG);
+    assert_int_equal(ARGS(&config, "--transport", "pigeon"), YOLK_OK);
+    assert_int_equal(base_config_check(&config), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "\"pigeon\": must be one of auto|shm|tcp"));
+    assert_int_equal(ARGS(&config, "--transport", "aut"), YOLK_OK);
+    assert_int_equal(base_config_check(&config), YOLK_ERR_CONFIG);
+    assert_int_equal(ARGS(&config, "--plugin-paths", "/x.so"), YOLK_OK);
+    assert_int_equal(base_config_check(&config), YOLK_OK);
     base_config_free(&config);
 }
 

@@ -80,10 +80,11 @@ static const struct base_setting_info SETTINGS[SET_ENGINE_FIRST] = {
      .flag = "transport",
      .type = CONFIG_STRING,
      .fallback = "auto",
-     .choices = "auto|shm|tcp|loop",
      .commands = STORES,
      .value_name = "NAME",
-     .doc = "The only transport to use, or auto for the best that reaches the peer."},
+     .doc =
+         "The only transport to use: shm, tcp, loop or the name of a plug-in; or auto for the best "
+         "that reaches the peer."},
     /* master */
     {.id = SET_LISTEN,
      .flag = "listen",

@@ -225,6 +225,7 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
     options.secret_file = text_or_null(config, SET_SECRET_FILE);
     options.tenant_id = text_or_null(config, SET_TENANT);
     options.transport = text_or_null(config, SET_TRANSPORT);
+    options.plugin_paths = text_or_null(config, SET_PLUGIN_PATHS);
     options.segment_size_bytes = segment_size;
     cli_waits(config, &options.put_wait_ms, &options.timeout_ms);
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);

@@ -24,7 +24,8 @@ static const struct {
 } transports[] = {
     {"tcp", "auto"}, {"auto", "auto"}, {"rdma", "auto"}, {"shm", "shm"}, {"loop", "loop"}};
 
-static int choose_transport(const char *protocol, const char **transport)
+/* Of a plug-in the protocol is what it calls its transport; the store knows when it is loaded. */
+static int choose_transport(const char *protocol, bool plugins, const char **transport)
 {
     if (protocol == NULL || protocol[0] == '\0')
         protocol = "tcp";
@@ -37,6 +38,9 @@ static int choose_transport(const char *protocol, const char **transport)
         *transport = transports[i].transport;
         return YOLK_OK;
     }
+    *transport = protocol;
+    if (plugins)
+        return YOLK_OK;
     return base_fail(YOLK_ERR_UNSUPPORTED, 0,
                      "protocol is \"%s\": must be one of tcp, auto, rdma, shm, loop", protocol);
 }
@@ -113,7 +117,9 @@ int compat_setup_options(const struct compat_setup *setup, struct compat_names *
     options->master = setup->master == NULL ? "127.0.0.1:50051" : setup->master;
     options->segment_size_bytes = setup->segment_size;
     options->secret_file = getenv("YOLK_SECRET_FILE");
-    int status = choose_transport(setup->protocol, &options->transport);
+    options->plugin_paths = getenv("YOLK_PLUGIN_PATHS");
+    bool plugins = options->plugin_paths != NULL && options->plugin_paths[0] != '\0';
+    int status = choose_transport(setup->protocol, plugins, &options->transport);
     if (status == YOLK_OK)
         status = split_host(local, names->host, &port);
     if (status == YOLK_OK)

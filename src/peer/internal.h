@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/imap.h"
 #include "base/list.h"
+#include "engine/plugin.h"
 #include "peer/metadata.h"
 #include "platform/net.h"
 #include "platform/thread.h"
@@ -191,6 +192,7 @@ void peer_notifier_drop(struct yolk_peer *peer, struct peer_pending *pending);
 void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch);
 
 struct yolk_peer {
+    struct engine_plugins plugins; /* unloaded after the engine's end */
     struct yolk_engine *engine;
     struct yolk_served *served;
     struct peer_registry registry;

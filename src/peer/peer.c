@@ -22,7 +22,7 @@ enum {
     NOTIFICATIONS_DEFAULT = 4096,
     PORT_MIN_DEFAULT = 15000,
     PORT_MAX_DEFAULT = 17000,
-    TRANSPORTS_MAX = 8,
+    TRANSPORTS_MAX = 4 + ENGINE_PLUGINS_MAX,
 };
 
 void yolk_peer_options_init(struct yolk_peer_options *options)
@@ -64,34 +64,57 @@ static enum yolk_status check_options(const struct yolk_peer_options *options)
     return YOLK_OK;
 }
 
-static const struct yolk_transport_ops *transport_named(const char *name, size_t size)
+/* What is built in, in the order of preference, then the plug-ins. */
+static size_t transports_there_are(const struct engine_plugins *plugins,
+                                   const struct yolk_transport_ops *out[TRANSPORTS_MAX])
 {
-    const struct yolk_transport_ops *const all[] = {transport_loop_ops(), transport_uring_ops(),
+    const struct yolk_transport_ops *const own[] = {transport_loop_ops(), transport_uring_ops(),
                                                     transport_posix_ops(), transport_tcp_ops()};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (strlen(all[i]->name) == size && strncmp(all[i]->name, name, size) == 0)
-            return all[i];
-    return NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        out[count++] = own[i];
+    for (size_t i = 0; i < plugins->count; i++)
+        out[count++] = plugins->tables[i];
+    return count;
+}
+
+static enum yolk_status unknown_transport(const struct yolk_transport_ops *const *all,
+                                          size_t all_count, const char *name, size_t size)
+{
+    char names[TRANSPORTS_MAX * 18] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < all_count; i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+                                 all[i]->name);
+    return base_fail(YOLK_ERR_CONFIG, 0, "peer option transports names \"%.*s\": there are %s",
+                     (int)(size < 64 ? size : 64), name, names);
 }
 
 /* "a,b,c" as tables. */
-static enum yolk_status choose_transports(const char *list,
+static enum yolk_status choose_transports(const char *list, const struct engine_plugins *plugins,
                                           const struct yolk_transport_ops *out[TRANSPORTS_MAX],
                                           size_t *count)
 {
+    const struct yolk_transport_ops *all[TRANSPORTS_MAX];
+    size_t all_count = transports_there_are(plugins, all);
     *count = 0;
+    if (list == NULL) {
+        memcpy(out, all, all_count * sizeof(all[0]));
+        *count = all_count;
+        return YOLK_OK;
+    }
     while (*list != '\0') {
         size_t size = strcspn(list, ",");
-        const struct yolk_transport_ops *ops = transport_named(list, size);
-        if (ops == NULL)
-            return base_fail(YOLK_ERR_CONFIG, 0,
-                             "peer option transports names \"%.*s\": there are loop, tcp, uring, "
-                             "posix",
-                             (int)size, list);
+        size_t at = 0;
+        while (at < all_count &&
+               (strlen(all[at]->name) != size || strncmp(all[at]->name, list, size) != 0))
+            at++;
+        if (at == all_count)
+            return unknown_transport(all, all_count, list, size);
         if (*count == TRANSPORTS_MAX)
             return base_fail(YOLK_ERR_CONFIG, 0, "peer option transports names more than %d",
                              TRANSPORTS_MAX);
-        out[(*count)++] = ops;
+        out[(*count)++] = all[at];
         list += size + (list[size] == ',');
     }
     return YOLK_OK;
@@ -106,9 +129,11 @@ static enum yolk_status make_engine(struct yolk_peer *peer, const struct yolk_pe
     yolk_engine_options_init(&engine_options);
     if (options->engine != NULL)
         engine_options = *options->engine;
-    enum yolk_status status = choose_transports(
-        options->transports != NULL ? options->transports : "loop,uring,posix,tcp", transports,
-        &engine_options.transport_count);
+    enum yolk_status status = engine_plugins_load(engine_options.plugin_paths, &peer->plugins);
+    engine_options.plugin_paths = NULL; /* their tables stand in the list */
+    if (status == YOLK_OK)
+        status = choose_transports(options->transports, &peer->plugins, transports,
+                                   &engine_options.transport_count);
     if (status != YOLK_OK)
         return status;
     engine_options.transports = transports;
@@ -206,6 +231,7 @@ static enum yolk_status end_parts(struct yolk_peer *peer)
             return status;
         peer->engine = NULL;
     }
+    engine_plugins_unload(&peer->plugins);
     if (peer->metadata != NULL)
         peer->metadata->ops->close(peer->metadata);
     peer_registry_free(&peer->registry);

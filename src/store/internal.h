@@ -8,6 +8,7 @@
 
 #include <yolk/store.h>
 
+#include "engine/plugin.h"
 #include "base/limits.h"
 #include "platform/thread.h"
 #include "store/disk.h"
@@ -69,6 +70,7 @@ struct yolk_store {
     struct store_holds *holds;
     struct store_mirror *mirror;
     struct store_segments *segments;
+    struct engine_plugins plugins; /* unloaded after the engine's end */
     struct yolk_engine *engine;
     struct yolk_memory memory; /* the segment */
     int has_memory;

@@ -49,14 +49,35 @@ static int is_embedded(const struct yolk_store_options *options)
     return options->master != NULL && strcmp(options->master, "embedded") == 0;
 }
 
-/* The same text, for ever; NULL if there is none such. */
-static const char *known_transport(const char *name)
+/* The same text, for as long as the store lasts; NULL if there is none such. */
+static const char *known_transport(const char *name, const struct engine_plugins *plugins)
 {
     static const char *const names[] = {"auto", "shm", "tcp", "loop"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name == NULL ? "auto" : name, names[i]) == 0)
             return names[i];
+    for (size_t i = 0; i < plugins->count; i++)
+        if (strcmp(name, plugins->tables[i]->name) == 0)
+            return plugins->tables[i]->name;
     return NULL;
+}
+
+static int take_transport(struct yolk_store *store, const struct yolk_store_options *options)
+{
+    char names[ENGINE_PLUGINS_MAX * 18] = "";
+    size_t used = 0;
+    int status = engine_plugins_load(options->plugin_paths, &store->plugins);
+    if (status != YOLK_OK)
+        return base_fail_context(status, "store option plugin_paths");
+    store->options.transport = known_transport(options->transport, &store->plugins);
+    if (store->options.transport != NULL)
+        return YOLK_OK;
+    for (size_t i = 0; i < store->plugins.count; i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, ", %s",
+                                 store->plugins.tables[i]->name);
+    return base_fail(YOLK_ERR_CONFIG, 0,
+                     "store option transport is \"%.64s\": must be one of auto, shm, tcp, loop%s",
+                     options->transport, names);
 }
 
 static int check_ssd(const struct yolk_store_options *options)
@@ -119,10 +140,6 @@ static int check_options(const struct yolk_store_options *options)
     if (!dummy && (options->master == NULL || options->master[0] == '\0'))
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "store option master is not set: give host:port or embedded");
-    if (known_transport(options->transport) == NULL)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option transport is \"%s\": must be auto, shm, tcp or loop",
-                         options->transport);
     if (options->segment_size_bytes > MAX_SEGMENT_SIZE)
         return base_fail(
             YOLK_ERR_CONFIG, 0, "store option segment_size_bytes is %llu, the largest is %llu",
@@ -146,7 +163,9 @@ static int check_options(const struct yolk_store_options *options)
 static int copy_options(struct yolk_store *store, const struct yolk_store_options *options)
 {
     store->options = *options;
-    store->options.transport = known_transport(options->transport);
+    int status = take_transport(store, options);
+    if (status != YOLK_OK)
+        return status;
     if (options->real_client != NULL && options->real_client[0] == '\0')
         store->options.real_client = NULL;
     store->master = strdup(options->master == NULL ? "" : options->master);
@@ -161,7 +180,7 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
                  (long)getpid());
         store->name = strdup(name);
     }
-    int status = store_take_tenant(store, options->tenant_id);
+    status = store_take_tenant(store, options->tenant_id);
     if (status != YOLK_OK)
         return status;
     if (options->host != NULL)
@@ -269,6 +288,9 @@ static int check_transports(const struct yolk_store *store)
     if (yolk_engine_has_transport(store->engine, "shm", why, sizeof(why)) ||
         yolk_engine_has_transport(store->engine, "tcp", other, sizeof(other)))
         return YOLK_OK;
+    for (size_t i = 0; i < store->plugins.count; i++)
+        if (yolk_engine_has_transport(store->engine, store->plugins.tables[i]->name, NULL, 0))
+            return YOLK_OK;
     return base_fail(YOLK_ERR_UNSUPPORTED, 0, "neither shm nor tcp can be used: %s; %s", why,
                      other);
 }
@@ -280,14 +302,17 @@ static int make_engine(struct yolk_store *store)
     const struct yolk_transport_ops *all[] = {transport_loop_ops(), transport_shm_ops(),
                                               transport_tcp_ops(), transport_uring_ops(),
                                               transport_posix_ops()};
-    const struct yolk_transport_ops *used[5];
+    const struct yolk_transport_ops *used[5 + ENGINE_PLUGINS_MAX];
     struct yolk_engine_options options;
     const char *only = store->options.transport;
 
     yolk_engine_options_init(&options);
-    for (size_t i = 0; i < 5; i++)
-        if (i >= 2 || strcmp(only, "auto") == 0 || strcmp(only, all[i]->name) == 0)
-            used[options.transport_count++] = all[i];
+    for (size_t i = 0; i < 5 + store->plugins.count; i++) {
+        const struct yolk_transport_ops *ops = i < 5 ? all[i] : store->plugins.tables[i - 5];
+        bool for_disks = i >= 2 && i < 5;
+        if (for_disks || strcmp(only, "auto") == 0 || strcmp(only, ops->name) == 0)
+            used[options.transport_count++] = ops;
+    }
     options.transports = used;
     options.transport.host = store->host;
     options.transport.secret = store->secret_size > 0 ? store->secret : NULL;
@@ -458,6 +483,7 @@ static int end_parts(struct yolk_store *store)
             return status;
         store->engine = NULL;
     }
+    engine_plugins_unload(&store->plugins);
     store_client_destroy(store->client);
     store_embedded_destroy(store->embedded);
     store_mirror_destroy(store->mirror);
