@@ -383,6 +383,7 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
         batch_state_untake(&batch->state, slice_index);
         return POST_FULL;
     case YOLK_SUBMIT_DONE:
+        channel->posted = true; /* it may keep hold of something until its flush */
         /* Only a failure is dated. */
         slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred,
                    io->transferred == io->size ? 0 : engine_now(engine));

@@ -193,6 +193,8 @@ static inline enum yolk_status run_io(const struct yolk_transport_ops *ops, void
     io->deadline_ns = UINT64_MAX;
     for (;;) {
         enum yolk_submit submit = ops->submit(channel, io);
+        if (ops->flush != NULL)
+            ops->flush(channel);
         if (submit == YOLK_SUBMIT_DONE || submit == YOLK_SUBMIT_FAILED)
             return io->status;
         if (submit == YOLK_SUBMIT_QUEUED) {

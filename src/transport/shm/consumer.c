@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The consumer side. A target has two links, one that maps for reading and one, made at the first
- * write, that maps for writing. A copy counts itself as a user of its link's mapping; a link that
- * is to go is unmapped when the last user has left, and closed after that.
+ * write, that maps for writing. A run of copies, from the first submit to the flush behind it,
+ * counts itself as a user of its link's mapping; a link that is to go is unmapped when the last
+ * user has left, and closed after that.
  */
 #include <errno.h>
 #include <poll.h>
@@ -29,6 +30,9 @@ enum {
     AHEAD_STEP = 2 * 1024 * 1024, /* one page table */
     CONNECT_WAIT_MS = 20,         /* of one call; then its caller may look at its deadlines */
     MAP_WAIT_MS = 200,            /* likewise; its caller would rather wait than have a copy */
+    /* Of a run of ios; then it is looked whether the provider wants the mapping gone. */
+    LOOK_IOS = 64,
+    LOOK_BYTES = 1024 * 1024,
 };
 
 enum link_state { SHM_CLOSED, SHM_HELLO, SHM_WAIT_OPENED, SHM_READY };
@@ -49,8 +53,8 @@ struct link {
     _Atomic bool *ahead;
     uint64_t size;
     uint32_t users;
-    bool pinned; /* target_map gave the address away */
-    int dead;    /* a status once it must not be used any more */
+    bool pinned;      /* target_map gave the address away */
+    _Atomic int dead; /* a status once it must not be used any more; written under the mutex */
     bool was_ready;
     int last_status;
     char last_text[200];
@@ -63,7 +67,18 @@ struct shm_target {
     char instance[SHM_INSTANCE_TEXT];
     uint64_t segment, size, session;
     struct link links[2]; /* [0] reads, [1] writes */
-    _Atomic uint32_t channels;
+};
+
+/* A run under way on one of the links. */
+struct run {
+    bool entered;
+    uint32_t ios; /* since it was looked */
+    uint64_t bytes;
+};
+
+struct channel {
+    struct shm_target *target;
+    struct run runs[2];
 };
 
 /* ---- the end of a link ---- */
@@ -416,16 +431,48 @@ enum yolk_status shm_channel_open(void *target, void **out)
     int status = link_connect(&t->links[0], clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS));
     if (status != YOLK_OK)
         return (enum yolk_status)status;
-    (void)atomic_fetch_add(&t->channels, 1);
-    *out = t; /* a channel has no state of its own: each io is done when submit returns */
+    struct channel *ch = calloc(1, sizeof *ch);
+    if (ch == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: channel");
+    ch->target = t;
+    *out = ch;
     return YOLK_OK;
+}
+
+static void run_end(struct channel *ch, int which)
+{
+    if (ch->runs[which].entered)
+        link_leave(&ch->target->links[which]);
+    ch->runs[which] = (struct run){0};
+}
+
+void shm_channel_flush(void *channel)
+{
+    run_end(channel, 0);
+    run_end(channel, 1);
 }
 
 enum yolk_status shm_channel_close(void *channel)
 {
-    struct shm_target *t = channel;
-    (void)atomic_fetch_sub(&t->channels, 1);
+    shm_channel_flush(channel);
+    free(channel);
     return YOLK_OK;
+}
+
+/* OK: the mapping stays until the run ends. */
+static int run_go_on(struct channel *ch, int which, uint64_t size)
+{
+    struct run *run = &ch->runs[which];
+    struct link *l = &ch->target->links[which];
+    if (run->entered && ++run->ios < LOOK_IOS && (run->bytes += size) < LOOK_BYTES &&
+        atomic_load_explicit(&l->dead, memory_order_relaxed) == YOLK_OK &&
+        link_segment(l) == ch->target->segment)
+        return YOLK_OK;
+    run_end(ch, which);
+    int status = link_enter(l);
+    run->entered = status == YOLK_OK;
+    run->bytes = size;
+    return status;
 }
 
 static enum yolk_submit submit_failed(struct yolk_io *io, int status)
@@ -464,13 +511,15 @@ static void copy_chunks(uint8_t *to, const uint8_t *from, uint64_t size)
 
 enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
 {
-    struct shm_target *t = channel;
-    struct link *l = &t->links[io->opcode == YOLK_WRITE ? 1 : 0];
+    struct channel *ch = channel;
+    struct shm_target *t = ch->target;
+    int which = io->opcode == YOLK_WRITE ? 1 : 0;
+    struct link *l = &t->links[which];
     if (io->size > SLICE_MAX)
         return submit_failed(io, base_fail(YOLK_ERR_TOO_LARGE, 0, "shm: an io of over 4 MiB"));
     if (atomic_load_explicit(&t->settings->stopped, memory_order_relaxed))
         return submit_failed(io, base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped"));
-    int status = link_enter(l);
+    int status = run_go_on(ch, which, io->size);
     if (status == YOLK_ERR_AGAIN)
         return YOLK_SUBMIT_AGAIN; /* the first write: the provider has not answered yet */
     if (status != YOLK_OK)
@@ -489,9 +538,10 @@ enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
         if (link_segment(l) != t->segment)
             status = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
     }
-    link_leave(l);
-    if (status != YOLK_OK)
+    if (status != YOLK_OK) {
+        run_end(ch, which); /* what is wrong with the link is looked at by the next one */
         return submit_failed(io, status);
+    }
     io->status = YOLK_OK;
     io->transferred = io->size;
     return YOLK_SUBMIT_DONE;

@@ -92,6 +92,8 @@ void shm_target_close(void *target);
 YOLK_MUST_USE enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size);
 YOLK_MUST_USE enum yolk_status shm_channel_open(void *target, void **out);
 enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io);
+/* The end of a run of submits: lets go of the mapping, which a provider may want to be gone. */
+void shm_channel_flush(void *channel);
 YOLK_MUST_USE enum yolk_status shm_channel_close(void *channel);
 
 #endif

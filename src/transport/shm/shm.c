@@ -222,6 +222,7 @@ static const struct yolk_transport_ops shm_ops = {
     .submit = shm_channel_submit,
     .poll = shm_poll,
     .channel_close = shm_channel_close,
+    .flush = shm_channel_flush,
 };
 
 const struct yolk_transport_ops *transport_shm_ops(void)
