@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake CUDA driver. Streams are queues that move on when somebody asks (a query, a
+ * synchronization), so what happens is the same in each run.
+ *
+ * Commands of fake_cuda_control and of FAKE_CUDA:
+ *   reset                    rules, holds and errors go; memory stays
+ *   set gpus N               before cuInit (default 1)
+ *   set version N            before cuInit (default 13000)
+ *   set missing NAME         this function is in no table; more than one may be
+ *   set ptx N                the newest PTX ISA taken, as 10 x its number (default 90); 0: none
+ *   set fabric 0|1           fabric handles can be made (default 0, as without IMEX)
+ *   set pinned N             bytes that may be registered or pinned at a time (default: any)
+ *   set samepointer 0|1      attribute 91 (default 1)
+ *   set strictexit 0|1       a call after the driver's end ends the process with status 97
+ *   fail NAME N ERROR [K]    the N-th call from now on answers ERROR, and K-1 more (0: all further)
+ *   hold 0|1                 nothing in any stream moves on
+ *   delay N                  each operation takes N queries more
+ *   async ERROR [late]       the next operation fails when it runs, and the context with it; late:
+ * its bytes move at the command `late`, after everybody has heard of the error late die ERROR each
+ * call from now on answers ERROR calls NAME               how often it was called count
+ * registered|registered_bytes|pinned|gpu|vmm|streams|events|contexts|modules|reserved|launches|batches
+ *   context                  how deep this thread's stack of contexts is
+ *   capture                  this thread's capture mode
+ *
+ * UNVERIFIED, taken as written here until a real run settles it:
+ *   U1  cuPointerGetAttributes needs no context, and answers type 0 and success for ordinary memory
+ *   U2  cuMemHostGetFlags fails for memory that was registered
+ *   U3  BUFFER_ID of registered and pinned host memory is there and not 0
+ *   U4  type of HOST_NUMA memory is HOST; cuMemRetainAllocationHandle takes its address
+ *   U5  cuMemHostRegister over a part that is registered already answers 712
+ *   U6  a copy across two separately registered pieces is refused as INVALID_VALUE
+ *   U7  which calls a global capture forbids to other threads (UNSAFE below)
+ *   U8  after an asynchronous failure each call of the context answers its error, the event query
+ * too U9  cuEventRecord into a stream that captures becomes part of the graph U10 in a child of
+ * fork each call answers NOT_INITIALIZED U11 the driver's end at exit is before destructors of
+ * libraries that were loaded before it U12 cuMemHostUnregister waits for nothing
+ */
+#ifndef FAKES_CUDA_H
+#define FAKES_CUDA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/cuda_abi.h"
+
+#define FAKE_API __attribute__((visibility("default")))
+
+enum { FAKE_GPUS = 8, FAKE_ALLOCATIONS = 4096, FAKE_RULES = 16, FAKE_NAMES = 128 };
+
+/* What a call needs, and what forbids it. */
+enum { FREE = 0, STARTED = 1, CONTEXT = 2, UNSAFE = 4 };
+
+enum fake_kind { FAKE_NONE, FAKE_DEVICE, FAKE_PINNED, FAKE_MANAGED, FAKE_REGISTERED, FAKE_VMM };
+
+struct fake_handle { /* memory with a handle */
+    int fd;
+    size_t size;
+    struct cuda_location location;
+    int handle_types;
+    unsigned references;
+};
+
+struct fake_allocation {
+    enum fake_kind kind;
+    int ordinal;
+    uintptr_t base;
+    size_t size;
+    size_t mapped_size; /* of base and shadow, whole pages */
+    uint8_t *shadow;
+    uint64_t id;
+    unsigned flags;
+    struct fake_handle *handle;
+    unsigned access; /* of FAKE_VMM: bit i: GPU i, bit 31: the host */
+};
+
+enum fake_op_kind { FAKE_COPY, FAKE_FILL, FAKE_KERNEL, FAKE_RECORD, FAKE_WAIT };
+
+struct fake_op {
+    struct fake_op *next;
+    enum fake_op_kind kind;
+    uint64_t to, from, size, count;
+    uint8_t value;
+    uint8_t *staged; /* bytes of ordinary memory, taken at the call */
+    struct CUevent_st *event;
+    uint64_t number; /* of the record */
+    unsigned delay;
+    int error;
+    bool late;
+    unsigned grid, block;
+};
+
+struct CUctx_st {
+    int ordinal;
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    int ordinal;
+    unsigned flags;
+    struct fake_op *first, **last;
+    bool busy; /* moves on further up in this call */
+    bool capturing;
+    int capture_mode;
+    int capture_status;
+};
+
+struct CUevent_st {
+    int ordinal;
+    uint64_t recorded; /* how many records were asked for */
+    uint64_t happened;
+    unsigned references; /* operations that name it */
+    bool destroyed;
+};
+
+struct CUmod_st {
+    int ordinal;
+};
+
+struct fake_rule {
+    const char *name;
+    unsigned long first, last; /* calls, counted from now */
+    unsigned long seen;
+    int error;
+};
+
+struct fake_cuda {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool started, ended;
+    int process;
+    int gpus, version, ptx;
+    bool fabric, strict_exit, same_pointer;
+    uint64_t pinned_max, pinned_bytes;
+    char missing[8][64];
+    unsigned missing_count;
+    struct fake_rule rules[FAKE_RULES];
+    unsigned rule_count;
+    bool hold;
+    unsigned delay;
+    int async_error;
+    bool async_late;
+    int death;
+    int sticky[FAKE_GPUS];
+    int retained[FAKE_GPUS];
+    struct CUctx_st contexts[FAKE_GPUS];
+    struct CUstream_st legacy[FAKE_GPUS];
+    struct CUstream_st *streams;
+    struct fake_op *late_ops;
+    struct fake_allocation allocations[FAKE_ALLOCATIONS];
+    unsigned allocation_count;
+    uint64_t last_id;
+    long streams_open, events_open, modules_open, reserved, handles_open, launches, batches;
+    int log_fd;
+};
+
+extern struct fake_cuda fake;
+
+/* Begins a call: locks, counts, logs; an error, unlocked, where it must not go on. */
+cuda_result fake_enter(const char *name, unsigned needs);
+cuda_result fake_leave(cuda_result result);
+
+#define ENTER(name, needs)                                                                         \
+    do {                                                                                           \
+        cuda_result entered_ = fake_enter((name), (needs));                                        \
+        if (entered_ != CUDA_OK)                                                                   \
+            return entered_;                                                                       \
+    } while (0)
+#define LEAVE(result) return fake_leave(result)
+
+/* This thread's. */
+struct CUctx_st *fake_current(void);
+struct fake_allocation *fake_find(uintptr_t address);
+/* Where the GPU's access to [address, size) goes; NULL: it may not, and then *ordinary tells
+ * whether the address is the program's own ordinary memory. */
+uint8_t *fake_reach(int ordinal, uintptr_t address, size_t size, bool write, bool *ordinary);
+/* Lets the stream go on; true: nothing is left in it. */
+bool fake_progress(struct CUstream_st *stream);
+void fake_drain(struct CUstream_st *stream); /* waits while held */
+void fake_drain_all(void);
+void fake_put(struct CUstream_st *stream, const struct fake_op *op);
+void fake_run_late(void);
+struct CUstream_st *fake_stream(struct CUstream_st *stream);
+uint64_t fake_next_id(void);
+unsigned long fake_calls(const char *name);
+unsigned fake_depth(void);
+int fake_capture_mode(void);
+/* The kernels that the fake can run; false: it touched what it may not. */
+bool fake_run_kernel(int ordinal, const struct fake_op *op);
+
+FAKE_API long fake_cuda_control(const char *commands);
+/* The second mapping of a GPU's memory; NULL: it is none. For tests and the fake cuFile. */
+FAKE_API void *fake_cuda_shadow(const void *pointer, size_t size);
+
+#endif
