@@ -73,14 +73,6 @@ def _check_length(length):
         raise TypeError(f"addresses and sizes are 0 to 2**64 - 1, not {length}")
 
 
-def _hint(name):
-    try:
-        return _HINTS[name]
-    except KeyError:
-        raise ValueError(f"Unknown transport_hint {name!r} (valid: {', '.join(sorted(filter(None, _HINTS)))}, or an "
-                         "empty string for no hint)") from None
-
-
 class TransferEngine(_store.Engine):
     """Moves bytes between registered memory of this process and of others, by address."""
 
@@ -89,6 +81,7 @@ class TransferEngine(_store.Engine):
         self._managed = {}
         self._lock = threading.Lock()
         self._limit_ms = _timeout_ms()
+        self._preferred = None
 
     def __del__(self):
         # Before the managed buffers go, which others may be using until then.
@@ -100,14 +93,19 @@ class TransferEngine(_store.Engine):
 
     def initialize(self, local_hostname, metadata_server, protocol, device_name):
         """Begins, as `local_hostname` ("host" or "host:port") with "P2PHANDSHAKE" or a metadata service's address.
-        protocol: "tcp"; "rdma" is served by tcp, with a warning. device_name has no effect. 0 or a negative code."""
-        if protocol not in _PROTOCOLS:
-            _log.warning("protocol %r is not built in; tcp is used", protocol)
-        elif protocol == "rdma":
+        protocol: "tcp", or the name of a plug-in, which is tried first then; "rdma" is served by tcp, with a warning.
+        device_name has no effect. 0 or a negative code."""
+        if protocol == "rdma":
             _log.warning("protocol rdma: no RDMA transport is built in; tcp is used")
         if device_name:
             _log.info("device_name %r has no effect", device_name)
-        return self._open(local_hostname, metadata_server)
+        code = self._open(local_hostname, metadata_server)
+        if code == 0 and protocol not in _PROTOCOLS:
+            if self.has_transport(protocol):
+                self._preferred = protocol
+            else:
+                _log.warning("protocol %r is neither built in nor that of a plug-in; tcp is used", protocol)
+        return code
 
     def initialize_ext(self, local_hostname, metadata_server, protocol, device_name, metadata_type):
         """As initialize(), for a metadata service whose kind ("etcd", "redis", "http") is told apart."""
@@ -228,10 +226,20 @@ class TransferEngine(_store.Engine):
         """0: there is nothing to warm up."""
         return 0
 
+    def _hint(self, name):
+        if name == "":
+            return self._preferred
+        if name in _HINTS:
+            return _HINTS[name]
+        if self.has_transport(name):
+            return name
+        raise ValueError(f"Unknown transport_hint {name!r} (valid: {', '.join(sorted(filter(None, _HINTS)))}, the name "
+                         "of a plug-in that is loaded, or an empty string for no hint)")
+
     # -- transfers that wait --
 
     def _sync(self, target, opcode, buffers, peers, lengths, notify, transport_hint):
-        hint = _hint(transport_hint)
+        hint = self._hint(transport_hint)
         segment = self._target(target)
         if segment < 0:
             return segment
@@ -272,7 +280,7 @@ class TransferEngine(_store.Engine):
     def batch_transfer_async(self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
                              transport_hint=""):
         """Begins what batch_transfer_sync() does. A number for get_batch_transfer_status(), or 0."""
-        hint = _hint(transport_hint)
+        hint = self._hint(transport_hint)
         segment = self._target(target_hostname)
         if segment < 0:
             return 0
