@@ -326,8 +326,8 @@ static void over(struct channel *c, struct entry *entry)
     enum wrong_mistake mistake = mistake_of(c);
     if (mistake == WRONG_REPORTS_TWICE)
         base_list_push_back(&c->again, &entry->node);
-    else if (mistake == WRONG_ACKNOWLEDGES_EARLY)
-        base_list_push_back(&c->moves, &entry->node);
+    else if (mistake == WRONG_ACKNOWLEDGES_EARLY && entry->result.status == YOLK_OK)
+        base_list_push_back(&c->moves, &entry->node); /* what was canceled stays canceled */
     else if (mistake == WRONG_CANCELS_LOUDLY && entry->result.status == YOLK_ERR_CANCELED)
         be_late(c->endpoint, entry);
     else if (mistake == WRONG_FAILS_LOUDLY && entry->result.status != YOLK_OK)

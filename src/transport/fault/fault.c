@@ -22,10 +22,12 @@ struct fault_channel {
     void *inner;
     struct random_sim random;
     uint64_t polls;
-    uint32_t storm;        /* AGAINs still to come */
-    uint32_t inside;       /* entries the inner one has */
-    struct base_list open; /* entries the inner one has */
-    struct base_list held; /* over inside, not yet reported */
+    uint32_t storm;           /* AGAINs still to come */
+    uint32_t inside;          /* entries the inner one has */
+    bool dead;                /* its peer, for good */
+    struct base_list waiting; /* entries the inner one is given later */
+    struct base_list open;    /* entries the inner one has */
+    struct base_list held;    /* over inside, not yet reported */
 };
 
 /* One io under way. The inner transport gets a copy, so that it can be made shorter and renamed. */
@@ -33,11 +35,13 @@ struct fault_entry {
     struct base_list node;
     struct yolk_io io;
     struct yolk_completion result; /* under the caller's cookie */
-    uint64_t due;                  /* poll number at which it is reported */
+    uint64_t due;                  /* poll number at which it is begun, then reported */
     bool dropped;
     bool stuck;
     bool again; /* to be reported once more */
     bool late_fail;
+    bool partial;
+    bool gated; /* waits for release, not for a poll */
     bool corrupt;
     bool canceled;
 };
@@ -115,11 +119,24 @@ static enum yolk_status fault_channel_open(void *endpoint, void *target, void **
         return status;
     }
     made->endpoint = mine;
+    base_list_init(&made->waiting);
     base_list_init(&made->open);
     base_list_init(&made->held);
     random_sim_init(&made->random, mine->options->seed + atomic_fetch_add(&mine->channels, 1));
     *channel = made;
     return YOLK_OK;
+}
+
+static uint64_t some_polls(struct fault_channel *channel)
+{
+    uint32_t max = channel->endpoint->options->delay_polls_max;
+    return 1 + below(channel, max != 0 ? max : 16);
+}
+
+static bool is_dead(const struct fault_channel *channel)
+{
+    struct fault_control *control = channel->endpoint->options->control;
+    return channel->dead || (control != NULL && atomic_load(&control->dead));
 }
 
 /* The inner one is done with it: decides when and how it is reported. */
@@ -129,16 +146,15 @@ static void hold(struct fault_channel *channel, struct fault_entry *entry, enum 
     const struct fault_options *options = channel->endpoint->options;
     entry->result.status = status;
     entry->result.transferred = transferred;
-    if (entry->late_fail && status == YOLK_OK) {
+    if ((entry->late_fail || entry->partial) && status == YOLK_OK)
         entry->result.status = YOLK_ERR_LINK;
+    if (entry->late_fail)
         entry->result.transferred = 0;
-    }
     if (entry->corrupt && status == YOLK_OK && transferred > 0)
         ((uint8_t *)entry->io.local)[below(channel, transferred)] ^= 0x40;
     entry->due = channel->polls;
     if (draw(channel, options->delay_permille))
-        entry->due +=
-            1 + below(channel, options->delay_polls_max != 0 ? options->delay_polls_max : 16);
+        entry->due += some_polls(channel);
     if (entry->canceled)
         entry->dropped = false;
     if (draw(channel, options->reorder_permille))
@@ -155,11 +171,37 @@ static void draw_faults(struct fault_channel *channel, struct fault_entry *entry
     entry->again = draw(channel, options->duplicate_permille);
     entry->late_fail = draw(channel, options->late_fail_permille);
     entry->corrupt = entry->io.opcode == YOLK_READ && draw(channel, options->corrupt_permille);
-    if (entry->io.size > 1 && draw(channel, options->short_permille))
+    entry->partial = entry->io.size > 1 && draw(channel, options->partial_permille);
+    if (entry->partial || (entry->io.size > 1 && draw(channel, options->short_permille)))
         entry->io.size = 1 + below(channel, entry->io.size - 1);
     struct fault_control *control = options->control;
-    if (entry->stuck && control != NULL)
+    entry->gated = control != NULL && atomic_load(&control->hold);
+    if (draw(channel, options->defer_permille))
+        entry->due = channel->polls + some_polls(channel);
+    if ((entry->stuck || entry->gated) && control != NULL)
         atomic_fetch_add(&control->stuck, 1);
+}
+
+/* It is held back no more. */
+static void let_go(struct fault_channel *channel, const struct fault_entry *entry)
+{
+    struct fault_control *control = channel->endpoint->options->control;
+    if ((entry->stuck || entry->gated) && control != NULL)
+        atomic_fetch_sub(&control->stuck, 1);
+}
+
+/* Gives it to the inner one. AGAIN, FAILED: it is still on no list. */
+static enum yolk_submit begin(struct fault_channel *channel, struct fault_entry *entry)
+{
+    enum yolk_submit submitted =
+        channel->endpoint->wrapped.inner.submit(channel->inner, &entry->io);
+    if (submitted == YOLK_SUBMIT_QUEUED) {
+        base_list_push_back(&channel->open, &entry->node);
+        channel->inside++;
+    } else if (submitted == YOLK_SUBMIT_DONE) {
+        hold(channel, entry, YOLK_OK, entry->io.transferred);
+    }
+    return submitted;
 }
 
 static enum yolk_submit fail(struct yolk_io *io, enum yolk_status status)
@@ -173,8 +215,11 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
 {
     struct fault_channel *channel = handle;
     const struct fault_options *options = channel->endpoint->options;
-    if (options->control != NULL && atomic_load(&options->control->dead))
+    struct fault_control *control = options->control;
+    if (is_dead(channel))
         return fail(io, YOLK_ERR_PEER_DEAD);
+    if (control != NULL && atomic_load(&control->again))
+        return YOLK_SUBMIT_AGAIN;
     if (channel->storm > 0) {
         channel->storm--;
         return YOLK_SUBMIT_AGAIN;
@@ -185,6 +230,10 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     }
     if (draw(channel, options->fail_permille))
         return fail(io, YOLK_ERR_LINK);
+    if (draw(channel, options->death_permille)) {
+        channel->dead = true;
+        return fail(io, YOLK_ERR_PEER_DEAD);
+    }
     struct fault_entry *entry = calloc(1, sizeof(*entry));
     if (entry == NULL)
         return fail(io, YOLK_ERR_NO_MEMORY);
@@ -194,26 +243,47 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     /* The inner one sees the entry's address as cookie, so a completion finds its entry without a
      * search. */
     entry->io.cookie = (uint64_t)(uintptr_t)entry;
-    uint64_t whole = entry->io.size;
     draw_faults(channel, entry);
-    enum yolk_submit submitted =
-        channel->endpoint->wrapped.inner.submit(channel->inner, &entry->io);
-    switch (submitted) {
-    case YOLK_SUBMIT_QUEUED:
-        base_list_push_back(&channel->open, &entry->node);
-        channel->inside++;
+    if (entry->gated || entry->due > channel->polls) {
+        base_list_push_back(&channel->waiting, &entry->node);
         return YOLK_SUBMIT_QUEUED;
-    case YOLK_SUBMIT_DONE:
-        hold(channel, entry, YOLK_OK, entry->io.transferred);
-        return YOLK_SUBMIT_QUEUED;
-    default:
-        if (entry->stuck && options->control != NULL)
-            atomic_fetch_sub(&options->control->stuck, 1);
-        io->status = entry->io.status;
-        io->transferred = whole == 0 ? 0 : entry->io.transferred;
-        free(entry);
-        return submitted;
     }
+    enum yolk_submit submitted = begin(channel, entry);
+    if (submitted == YOLK_SUBMIT_QUEUED || submitted == YOLK_SUBMIT_DONE)
+        return YOLK_SUBMIT_QUEUED;
+    let_go(channel, entry);
+    io->status = entry->io.status;
+    io->transferred = entry->io.transferred;
+    free(entry);
+    return submitted;
+}
+
+/* Those that waited long enough, in order. */
+static void begin_waiting(struct fault_channel *channel, bool release)
+{
+    bool begun = false;
+    BASE_LIST_FOREACH_SAFE(node, &channel->waiting)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        bool dead = is_dead(channel);
+        if (!dead && ((entry->gated && !release) || entry->due > channel->polls))
+            continue;
+        base_list_remove(&entry->node);
+        enum yolk_submit submitted = YOLK_SUBMIT_FAILED;
+        entry->io.status = YOLK_ERR_PEER_DEAD;
+        entry->io.transferred = 0;
+        if (!dead)
+            submitted = begin(channel, entry);
+        if (submitted == YOLK_SUBMIT_AGAIN) {
+            base_list_push_front(&channel->waiting, &entry->node);
+            break;
+        }
+        if (submitted == YOLK_SUBMIT_FAILED)
+            hold(channel, entry, entry->io.status, entry->io.transferred);
+        begun = true;
+    }
+    if (begun && channel->endpoint->wrapped.inner.flush != NULL)
+        channel->endpoint->wrapped.inner.flush(channel->inner);
 }
 
 static void poll_inner(struct fault_channel *channel)
@@ -236,6 +306,8 @@ static uint32_t fault_poll(void *handle, struct yolk_completion *completions, ui
     struct fault_channel *channel = handle;
     struct fault_control *control = channel->endpoint->options->control;
     bool release = control != NULL && atomic_load(&control->release);
+    bool dead = is_dead(channel);
+    begin_waiting(channel, release);
     if (channel->inside > 0)
         poll_inner(channel);
     channel->polls++;
@@ -245,13 +317,18 @@ static uint32_t fault_poll(void *handle, struct yolk_completion *completions, ui
         struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
         if (count == max)
             break;
-        if (((entry->stuck || entry->dropped) && !release) || entry->due > channel->polls)
+        if (dead && !entry->stuck && entry->result.status == YOLK_OK) {
+            /* Its answer is lost. */
+            entry->result.status = YOLK_ERR_PEER_DEAD;
+            entry->result.transferred = 0;
+        }
+        if (((entry->stuck || (entry->dropped && !dead)) && !release) ||
+            entry->due > channel->polls)
             continue;
         completions[count++] = entry->result;
         if (entry->again && count < max)
             completions[count++] = entry->result;
-        if (entry->stuck && control != NULL)
-            atomic_fetch_sub(&control->stuck, 1);
+        let_go(channel, entry);
         base_list_remove(&entry->node);
         free(entry);
     }
@@ -261,6 +338,18 @@ static uint32_t fault_poll(void *handle, struct yolk_completion *completions, ui
 static void fault_cancel(void *handle, uint64_t cookie)
 {
     struct fault_channel *channel = handle;
+    struct fault_control *control = channel->endpoint->options->control;
+    BASE_LIST_FOREACH_SAFE(node, &channel->waiting)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        if (entry->result.cookie != cookie ||
+            (entry->gated && control != NULL && atomic_load(&control->deaf)))
+            continue;
+        base_list_remove(&entry->node);
+        hold(channel, entry, YOLK_ERR_CANCELED, 0);
+        entry->dropped = false;
+        return;
+    }
     BASE_LIST_FOREACH(node, &channel->held)
     {
         struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
@@ -282,7 +371,8 @@ static void fault_cancel(void *handle, uint64_t cookie)
 static enum yolk_status fault_channel_close(void *handle)
 {
     struct fault_channel *channel = handle;
-    if (channel->inside > 0 || !base_list_empty(&channel->held))
+    if (channel->inside > 0 || !base_list_empty(&channel->held) ||
+        !base_list_empty(&channel->waiting))
         return YOLK_ERR_BUSY;
     enum yolk_status status = channel->endpoint->wrapped.inner.channel_close(channel->inner);
     if (status == YOLK_OK)
@@ -293,8 +383,9 @@ static enum yolk_status fault_channel_close(void *handle)
 static uint32_t fault_wait_fds(void *handle, struct pollfd *fds, uint32_t max)
 {
     struct fault_channel *channel = handle;
-    /* Held ones become due by polls: no descriptor announces them. */
-    if (!base_list_empty(&channel->held) || channel->endpoint->wrapped.inner.wait_fds == NULL)
+    /* Waiting and held ones become due by polls: no descriptor announces them. */
+    if (!base_list_empty(&channel->held) || !base_list_empty(&channel->waiting) ||
+        channel->endpoint->wrapped.inner.wait_fds == NULL)
         return 0;
     return channel->endpoint->wrapped.inner.wait_fds(channel->inner, fds, max);
 }

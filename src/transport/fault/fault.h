@@ -14,10 +14,13 @@
 
 /* Switches that a test moves while the engine runs; NULL: none. */
 struct fault_control {
-    _Atomic int dead;          /* 1: each submit fails PEER_DEAD */
-    _Atomic int release;       /* 1: stuck and dropped ios are reported after all */
+    _Atomic int dead;          /* 1: each submit and all that is under way fails PEER_DEAD */
+    _Atomic int again;         /* 1: each submit answers AGAIN */
+    _Atomic int hold;          /* 1: ios given meanwhile are taken, and moved only by release */
+    _Atomic int deaf;          /* 1: cancel brings back nothing of what is held */
+    _Atomic int release;       /* 1: stuck, dropped and held ios go on after all */
     _Atomic uint64_t injected; /* faults so far */
-    _Atomic uint64_t stuck;    /* ios held back now */
+    _Atomic uint64_t stuck;    /* ios held back now, by stuck or hold */
 };
 
 struct fault_options {
@@ -27,6 +30,7 @@ struct fault_options {
     uint64_t seed;
     uint32_t delay_permille;     /* reported up to delay_polls_max polls late */
     uint32_t delay_polls_max;    /* 0: 16 */
+    uint32_t defer_permille;     /* begun up to delay_polls_max polls late */
     uint32_t drop_permille;      /* reported only after cancel, or release */
     uint32_t reorder_permille;   /* reported before an earlier one */
     uint32_t duplicate_permille; /* reported twice */
@@ -34,6 +38,9 @@ struct fault_options {
     uint32_t again_permille;     /* begins a storm of up to 8 AGAINs */
     uint32_t stuck_permille;     /* not even cancel brings it back; only release */
     uint32_t fail_permille;      /* submit fails with LINK, nothing moved (a partly taken window) */
+    uint32_t partial_permille;   /* submit takes a part: it moves, then LINK says how much did */
+    uint32_t death_permille;     /* the peer dies: this and all else of the channel is PEER_DEAD, a
+                                  * channel opened later reaches its next life */
     uint32_t late_fail_permille; /* all is moved, but reported as LINK with nothing transferred */
     uint32_t corrupt_permille;   /* a read's byte is flipped, reported as OK */
 };
