@@ -49,9 +49,11 @@ void device_pinned_free(struct device *device, void *memory, size_t size)
 {
     if (memory == NULL)
         return;
-    /* Freeing needs no context, but the driver. */
-    if (device_check(device) == YOLK_OK)
+    struct device_scope scope;
+    if (device_enter(device, -1, &scope) == YOLK_OK) { /* it needs no context */
         (void)device->cuda.mem_free_host(memory);
+        device_leave(device, &scope);
+    }
     mutex_lock(&device->host_lock);
     device->pinned_bytes -= size;
     mutex_unlock(&device->host_lock);
@@ -130,6 +132,7 @@ static void unregister(struct device *device, struct chunk *chunk)
     size_t index = (size_t)(chunk - range->chunks);
     base_list_remove(&chunk->idle);
     chunk->state = CHUNK_BUSY;
+    device->unregistering++;
     mutex_unlock(&device->host_lock);
     struct device_scope scope;
     if (device_enter(device, -1, &scope) == YOLK_OK) {
@@ -138,6 +141,7 @@ static void unregister(struct device *device, struct chunk *chunk)
     }
     atomic_fetch_add_explicit(&device->deregistrations, 1, memory_order_relaxed);
     mutex_lock(&device->host_lock);
+    device->unregistering--;
     chunk->state = CHUNK_NONE;
     device->registered_bytes -= chunk_size(range, index);
     condition_broadcast(&device->host_changed);
@@ -149,6 +153,10 @@ static int make_room(struct device *device, size_t size)
     uint64_t max = device->options.registered_bytes_max;
     while (size > max || device->registered_bytes > max - size) {
         struct base_list *oldest = base_list_first(&device->idle);
+        if (oldest == NULL && device->unregistering > 0) {
+            condition_wait(&device->host_changed, &device->host_lock);
+            continue;
+        }
         if (oldest == NULL)
             return base_fail(YOLK_ERR_LIMIT, 0,
                              "%llu bytes of host memory are registered and in use; %zu more would "

@@ -73,6 +73,7 @@ struct device {
     struct condition host_changed;
     struct base_list idle;     /* registered chunks that nobody holds, least recently used first */
     uint64_t registered_bytes; /* with those being registered and unregistered */
+    unsigned unregistering;    /* chunks that go now */
     uint64_t pinned_bytes;
 
     struct mutex cufile_lock;
