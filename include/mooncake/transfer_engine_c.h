@@ -94,6 +94,9 @@ MOONCAKE_ENGINE_API int discoverTopology(transfer_engine_t engine);
 /* Not NULL if a transport of that name is in use; "rdma" is served by tcp, with a warning. */
 MOONCAKE_ENGINE_API transport_t installTransport(transfer_engine_t engine, const char *proto,
                                                  void **args);
+/* Ours. Whether the transport of that name works here, "rdma" not being tcp; else yolk_last_error()
+ * says why not. */
+MOONCAKE_ENGINE_API bool hasTransport(transfer_engine_t engine, const char *proto);
 /* 0, and no effect. */
 MOONCAKE_ENGINE_API int uninstallTransport(transfer_engine_t engine, const char *proto);
 
@@ -103,6 +106,8 @@ MOONCAKE_ENGINE_API segment_id_t openSegment(transfer_engine_t engine, const cha
 MOONCAKE_ENGINE_API segment_id_t openSegmentNoCache(transfer_engine_t engine,
                                                     const char *segment_name);
 MOONCAKE_ENGINE_API int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
+/* 0 if the peer answers: connections are made when they are first used. */
+MOONCAKE_ENGINE_API int warmupEfaSegment(transfer_engine_t engine, const char *segment_name);
 /* 0, and no effect: the name goes with the engine. */
 MOONCAKE_ENGINE_API int removeLocalSegment(transfer_engine_t engine, const char *segment_name);
 MOONCAKE_ENGINE_API int syncSegmentCache(transfer_engine_t engine);
@@ -142,6 +147,16 @@ MOONCAKE_ENGINE_API int freeNotifsMsgBuf(notify_msg_t *msg, int size);
 /* Waits for the peer's answer, with a limit of seconds. */
 MOONCAKE_ENGINE_API int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
                                           notify_msg_t notify_msg);
+
+struct nic_load_stat {
+    char device_name[64]; /* "transport:device", the peer's address or the file's path */
+    uint64_t inflight_bytes;
+    double ewma_bandwidth_bps; /* bytes a second */
+};
+typedef struct nic_load_stat nic_load_stat_t;
+/* *count: in, room in stats; out, how many there are. */
+MOONCAKE_ENGINE_API int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
+                                        size_t *count);
 
 #ifdef __cplusplus
 }

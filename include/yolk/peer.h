@@ -115,6 +115,9 @@ YOLK_MUST_USE enum yolk_status yolk_peer_probe(struct yolk_peer *peer, uint64_t 
 YOLK_MUST_USE enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
                                                 const struct yolk_request *requests, uint32_t count,
                                                 enum yolk_status *verdicts, uint32_t *first);
+/* Which way request would go; as yolk_engine_describe_route. */
+YOLK_MUST_USE enum yolk_status
+yolk_peer_describe_route(struct yolk_peer *peer, const struct yolk_request *request, char **text);
 /* In place of yolk_engine_batch_free where yolk_peer_submit_notify was used: what is complete is
  * notified. */
 YOLK_MUST_USE enum yolk_status yolk_peer_batch_free(struct yolk_peer *peer, uint64_t batch);

@@ -10,7 +10,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "compat/engine_codes.h"
+#include "compat/engine_loads.h"
 #include "compat/engine_open.h"
+
+_Static_assert(sizeof(struct compat_load) == sizeof(nic_load_stat_t), "");
 
 struct engine {
     struct yolk_peer *peer;
@@ -95,6 +98,21 @@ transport_t installTransport(transfer_engine_t handle, const char *proto, void *
     return NULL;
 }
 
+bool hasTransport(transfer_engine_t handle, const char *proto)
+{
+    struct engine *engine = handle;
+    char reason[256];
+    if (engine == NULL || proto == NULL) {
+        (void)invalid("hasTransport");
+        return false;
+    }
+    const char *name = strcmp(proto, "io_uring") == 0 ? "uring" : proto;
+    if (yolk_engine_has_transport(yolk_peer_engine(engine->peer), name, reason, sizeof(reason)))
+        return true;
+    base_ignore(base_fail(YOLK_ERR_UNSUPPORTED, 0, "transport \"%s\": %s", proto, reason));
+    return false;
+}
+
 int uninstallTransport(transfer_engine_t handle, const char *proto)
 {
     return handle != NULL && proto != NULL ? 0 : invalid("uninstallTransport");
@@ -137,6 +155,14 @@ int closeSegment(transfer_engine_t handle, segment_id_t segment_id)
     if (segment_id == LOCAL_SEGMENT)
         return 0;
     return failed(yolk_peer_close(engine->peer, (uint64_t)segment_id), "closeSegment");
+}
+
+int warmupEfaSegment(transfer_engine_t handle, const char *segment_name)
+{
+    segment_id_t segment = openSegment(handle, segment_name);
+    if (segment < 0)
+        return segment;
+    return closeSegment(handle, segment);
 }
 
 int removeLocalSegment(transfer_engine_t handle, const char *segment_name)
@@ -358,4 +384,14 @@ int genNotifyInEngine(transfer_engine_t handle, uint64_t target_id, notify_msg_t
     return failed(yolk_peer_notify(engine->peer, peer_segment(engine, target_id), notify_msg.name,
                                    notify_msg.msg, strlen(notify_msg.msg)),
                   "genNotifyInEngine");
+}
+
+int getNicLoadStats(transfer_engine_t handle, nic_load_stat_t *stats, size_t *count)
+{
+    struct engine *engine = handle;
+    if (engine == NULL || stats == NULL || count == NULL)
+        return invalid("getNicLoadStats");
+    return failed(
+        compat_engine_loads(yolk_peer_engine(engine->peer), (struct compat_load *)stats, count),
+        "getNicLoadStats");
 }

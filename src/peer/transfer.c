@@ -101,6 +101,23 @@ enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,
     return status;
 }
 
+enum yolk_status yolk_peer_describe_route(struct yolk_peer *peer,
+                                          const struct yolk_request *request, char **text)
+{
+    enum yolk_status status;
+    if (request == NULL || text == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "a route is of a request");
+    struct yolk_request own = *request;
+    struct peer_entry *entry = peer_directory_find(peer, request->segment, &status);
+    if (entry == NULL)
+        return status;
+    status = peer_entry_segment(peer, entry, false, &own.segment);
+    if (status == YOLK_OK)
+        status = yolk_engine_describe_route(peer->engine, &own, text);
+    peer_entry_release(peer, entry);
+    return status;
+}
+
 enum yolk_status yolk_peer_batch_free(struct yolk_peer *peer, uint64_t batch)
 {
     if (peer == NULL)

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -187,4 +189,19 @@ void memory_unmap(struct memory_mapping *mapping)
         munmap(mapping->address, mapping->size);
     mapping->address = NULL;
     mapping->size = 0;
+}
+
+int memory_prefer_node(void *address, size_t size, unsigned node)
+{
+    enum { NODES_MAX = 1024, BITS = 8 * sizeof(unsigned long) };
+    unsigned long mask[NODES_MAX / BITS] = {0};
+    if (node >= NODES_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "NUMA node %u: there is none", node);
+    mask[node / BITS] = 1ul << (node % BITS);
+    /* One more bit than there are: the kernel takes the last one off. */
+    if (syscall(SYS_mbind, address, size, MPOL_PREFERRED, mask, NODES_MAX + 1ul, 0ul) == 0)
+        return YOLK_OK;
+    if (errno == EINVAL)
+        return base_fail(YOLK_ERR_INVALID, 0, "NUMA node %u: there is none", node);
+    return base_fail(YOLK_ERR_UNSUPPORTED, errno, "memory cannot be placed on NUMA node %u", node);
 }

@@ -51,6 +51,9 @@ YOLK_MUST_USE int memory_prefault(void *address, size_t size, unsigned threads,
                                   uint64_t deadline_ns, size_t *done);
 /* A wish, in this thread: maps what the range has, before it is copied from or to. */
 void memory_map_ahead(void *address, size_t size, bool write);
+/* Pages of it that are not there yet are taken from this NUMA node while it has any. INVALID: there
+ * is no such node; UNSUPPORTED: the system lets nobody say. address begins a page. */
+YOLK_MUST_USE int memory_prefer_node(void *address, size_t size, unsigned node);
 /* How much more memory this process may take before the machine, or the control group it is in,
  * has none left. UINT64_MAX: nothing here says. */
 uint64_t memory_available(void);
