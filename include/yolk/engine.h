@@ -90,7 +90,12 @@ struct yolk_engine_options {
      * limits. Borrowed until return; errors as of policy_json, also for each key that is none. */
     const char *qos_json;
     struct yolk_queue_options queue;
-    enum yolk_switch merge;   /* of neighbouring requests of one submit; ON by default */
+    /* ON by default: requests that follow each other in one submit, go on where the one before
+     * ends in the memory here (of one registration) and in the segment, and are equal in all but
+     * size and cookie, are moved as one. Each has its own status, bytes and cancel all the same: a
+     * cancel takes back what is under way and posts again what of it the others still miss; what
+     * is refused of them together is tried of each. */
+    enum yolk_switch merge;
     uint64_t merge_bytes_max; /* size of a merged request; 0: the default (16 MiB) */
     /* OFF: a failure seen by yolk_engine_batch_poll ends its task, without another try; progress
      * and wait try again all the same. ON by default. */
@@ -338,6 +343,7 @@ YOLK_MUST_USE enum yolk_status yolk_engine_describe_route(struct yolk_engine *en
                                                           char **text);
 
 struct yolk_engine_stats {
+    uint64_t tasks_merged; /* joined to the one before them, of those submitted */
     uint64_t tasks_submitted, tasks_ok, tasks_failed, tasks_canceled, tasks_timeout, tasks_stuck;
     uint64_t slices_submitted, slices_retried, slices_failed_over;
     uint64_t completions_unknown; /* late or doubled ones, ignored */

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "engine/bulk.h"
 #include "engine/internal.h"
+#include "engine/merge.h"
 #include "platform/clock.h"
 
 enum { WAIT_FDS_MAX = 64, WAIT_PAUSE_MAX_NS = 20000000, WAIT_SPIN_NS = 50000, WAIT_SPINS = 64 };
@@ -144,6 +145,7 @@ static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint
 /* What the request before this one of the same call was given: its task still holds it, so another
  * reference needs no lock. */
 struct admitted {
+    const struct yolk_request *request; /* NULL: none */
     uint64_t handle;
     struct segment *segment; /* NULL: none */
     struct registration *registration;
@@ -209,6 +211,7 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     task->ticket = request->ticket;
     task->opcode = request->opcode;
     task->hint = engine_transport_by_name(engine, request->hint);
+    before->request = request;
     before->handle = request->segment;
     before->segment = segment;
     if (registration != NULL)
@@ -216,11 +219,49 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     return YOLK_OK;
 }
 
+/* Whether the request goes on where the one before it in the same submit ends. */
+static bool joins(struct yolk_engine *engine, const struct batch *batch,
+                  const struct yolk_request *request, const struct admitted *before)
+{
+    const struct registration *registration = before->registration;
+    if (engine->merge_bytes_max == 0 || before->request == NULL || before->request + 1 != request ||
+        registration == NULL)
+        return false;
+    uint32_t head = batch->state.tasks[batch->state.task_count - 1].head;
+    if (!merge_joins(before->request, request, batch->state.tasks[head].span,
+                     engine->merge_bytes_max))
+        return false;
+    uint64_t inside = (uint64_t)(uintptr_t)request->local - registration->start;
+    return inside <= registration->size && request->size <= registration->size - inside &&
+           request->size <= before->segment->size - request->offset &&
+           !range_is_stuck(engine, request->local, request->size);
+}
+
+/* The head of the group holds what all of it needs. */
+static void join_task(struct yolk_engine *engine, struct batch *batch,
+                      const struct yolk_request *request, struct admitted *before)
+{
+    uint32_t index = batch_state_join(&batch->state, request->size, request->cookie);
+    struct engine_task *task = &batch->tasks[index];
+    memset(task, 0, sizeof(*task));
+    base_list_init(&task->stuck);
+    task->local = request->local;
+    task->size = request->size;
+    before->request = request;
+    ENGINE_COUNT(engine, submitted, 1);
+    ENGINE_COUNT(engine, merged, 1);
+}
+
 static void add_task(struct yolk_engine *engine, struct batch *batch,
                      const struct yolk_request *request, uint64_t now_ns, struct admitted *before,
                      enum yolk_status *verdict)
 {
     struct engine_task *task = &batch->tasks[batch->state.task_count];
+    *verdict = YOLK_OK;
+    if (joins(engine, batch, request, before)) {
+        join_task(engine, batch, request, before);
+        return;
+    }
     memset(task, 0, sizeof(*task));
     base_list_init(&task->stuck);
     task->channel = BATCH_NONE;
@@ -272,7 +313,7 @@ static void tell_status(struct yolk_engine *engine, const struct batch *batch, u
                         struct yolk_task_status *out)
 {
     const struct batch_task *task = &batch->state.tasks[index];
-    uint8_t transport = batch->tasks[index].last_transport;
+    uint8_t transport = batch->tasks[task->head].last_transport;
     memset(out, 0, sizeof(*out));
     out->terminal = task->terminal;
     out->status = task->terminal ? task->failure : YOLK_OK;

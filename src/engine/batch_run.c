@@ -82,6 +82,10 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
         atomic_fetch_sub(&engine->stuck_count, 1);
         pthread_mutex_unlock(&engine->stuck_lock);
     }
+    const struct batch_task *head = &batch->state.tasks[state->head];
+    if (head->open > 0 || head->out > 0)
+        return;
+    task = &batch->tasks[state->head]; /* which holds them for its group */
     if (task->registration != NULL)
         registry_release(task->registration);
     if (task->segment != NULL)
@@ -90,10 +94,15 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     task->segment = NULL;
 }
 
+/* Those with bytes of this task. Of what other tasks have in them the rest is posted again. */
 static void cancel_slices(struct yolk_engine *engine, struct batch *batch, uint32_t index)
 {
-    for (uint32_t i = batch->state.tasks[index].taken_head; i != BATCH_NONE;
+    uint32_t head = batch->state.tasks[index].head;
+    for (uint32_t i = batch->state.tasks[head].taken_head; i != BATCH_NONE;
          i = batch->state.slices[i].next) {
+        if (!batch_state_shares(&batch->state, i, index))
+            continue;
+        batch->state.slices[i].cancel_asked = true;
         struct engine_channel *channel = &batch->channels[io_at(batch, i)->channel];
         engine->transports[channel->transport].ops.cancel(channel->channel,
                                                           batch_state_cookie(&batch->state, i));
@@ -108,6 +117,15 @@ void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t in
     if (batch_state_end(&batch->state, engine_now(engine), index, status))
         cancel_slices(engine, batch, index);
     after_change(engine, batch, index);
+}
+
+/* All tasks that are cut into slices together. */
+static void end_group(struct yolk_engine *engine, struct batch *batch, uint32_t head,
+                      enum yolk_status status)
+{
+    uint32_t end = head + batch->state.tasks[head].members;
+    for (uint32_t i = head; i < end; i++)
+        batch_end_task(engine, batch, i, status);
 }
 
 /* One slice is over: DONE, FAILED or a completion. The cookie is known to be of a taken slice. */
@@ -125,7 +143,7 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     counted_over(engine, batch, index, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
     struct engine_task *task = &batch->tasks[index];
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
-    if (engine_blames_route(status))
+    if (batch_status_blames_route(status))
         channel->broken = true;
     if (task->opcode == YOLK_READ)
         ENGINE_COUNT(engine, bytes_read, transferred);
@@ -135,9 +153,12 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
         ENGINE_COUNT(engine, retried, 1);
         task->channel = BATCH_NONE; /* the next slice chooses anew */
     }
-    if (outcome == BATCH_FAILED)
-        cancel_slices(engine, batch, index);
-    after_change(engine, batch, index);
+    for (uint32_t i = batch->state.touched_first; i <= batch->state.touched_last; i++) {
+        const struct batch_task *touched = &batch->state.tasks[i];
+        if (outcome == BATCH_FAILED && touched->failure != YOLK_OK && touched->taken > 0)
+            cancel_slices(engine, batch, i);
+        after_change(engine, batch, i);
+    }
 }
 
 static bool is_taken(const struct batch *batch, uint64_t cookie)
@@ -357,7 +378,7 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
         if (status == YOLK_ERR_AGAIN)
             return POST_FULL;
         enum yolk_status earlier = batch->state.slices[slice_index].last;
-        batch_end_task(engine, batch, index, earlier != YOLK_OK ? earlier : status);
+        end_group(engine, batch, index, earlier != YOLK_OK ? earlier : status);
         return POST_ENDED;
     }
     struct engine_channel *channel = &batch->channels[channel_index];
@@ -420,11 +441,7 @@ static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint
                            bool *moved)
 {
     for (;;) {
-        struct batch_task *task = &batch->state.tasks[index];
-        if (task->terminal || task->failure != YOLK_OK)
-            return POST_ENDED;
-        if (task->ready_head == BATCH_NONE &&
-            (task->size == 0 ? task->whole_cut : task->cut == task->size))
+        if (!batch_state_has_work(&batch->state, index))
             return POST_ENDED;
         uint64_t limit;
         counted_dispatch(engine, batch, index);
@@ -434,14 +451,14 @@ static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint
             return POST_FULL;
         }
         if (status != YOLK_OK) {
-            batch_end_task(engine, batch, index, status);
+            end_group(engine, batch, index, status);
             return POST_ENDED;
         }
         bool no_memory;
         uint32_t slice = batch_state_take(&batch->state, index, limit, &no_memory);
         if (slice == BATCH_NONE) {
             if (no_memory)
-                batch_end_task(engine, batch, index, YOLK_ERR_NO_MEMORY);
+                end_group(engine, batch, index, YOLK_ERR_NO_MEMORY);
             return POST_ENDED;
         }
         enum post post = post_slice(engine, batch, slice);

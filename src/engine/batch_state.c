@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/mutation.h"
+#include "engine/merge.h"
 
 enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, uint32_t window,
                                   uint32_t attempts_max, uint64_t drain_limit_ns)
@@ -56,7 +57,7 @@ static int severity(enum yolk_status status)
 static void enqueue(struct batch_state *state, uint32_t index)
 {
     struct batch_task *task = &state->tasks[index];
-    if (task->queued || task->terminal)
+    if (task->queued || task->open == 0)
         return;
     task->queued = true;
     task->queue_next = BATCH_NONE;
@@ -80,6 +81,8 @@ static uint32_t new_task(struct batch_state *state, uint64_t cookie)
     task->deadline_ns = BATCH_NEVER;
     task->drain_ns = BATCH_NEVER;
     task->cookie = cookie;
+    task->head = index;
+    task->members = 1;
     return index;
 }
 
@@ -88,11 +91,30 @@ uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t dead
 {
     uint32_t index = new_task(state, cookie);
     state->tasks[index].size = size;
+    state->tasks[index].span = size;
+    state->tasks[index].open = 1;
     state->tasks[index].deadline_ns = deadline_ns;
     if (deadline_ns < state->next_due_ns)
         state->next_due_ns = deadline_ns;
     state->pending++;
     enqueue(state, index);
+    return index;
+}
+
+uint32_t batch_state_join(struct batch_state *state, uint64_t size, uint64_t cookie)
+{
+    uint32_t index = new_task(state, cookie);
+    struct batch_task *task = &state->tasks[index];
+    task->head = task[-1].head;
+    struct batch_task *head = &state->tasks[task->head];
+    assert(size > 0 && head->span > 0 && head->cut == 0 && head->open == head->members);
+    task->size = size;
+    task->start = head->span;
+    task->deadline_ns = head->deadline_ns;
+    head->span += size;
+    head->members++;
+    head->open++;
+    state->pending++;
     return index;
 }
 
@@ -163,6 +185,27 @@ static void make_ready(struct batch_state *state, uint32_t index)
     enqueue(state, slice->task);
 }
 
+static void count_shared(struct batch_state *state, const struct batch_slice *slice, uint32_t by)
+{
+    struct batch_task *member = &state->tasks[merge_member_at(state, slice->task, slice->offset)];
+    for (uint64_t end = slice->offset + slice->size, at = slice->offset; at < end; member++) {
+        member->taken += by;
+        at = member->start + member->size;
+    }
+}
+
+/* Of bytes that just went to a transport (by 1) or came back from it (by -1). */
+static inline void count_taken(struct batch_state *state, const struct batch_slice *slice,
+                               struct batch_task *head, uint32_t by)
+{
+    head->out += by;
+    state->taken += by;
+    if (head->members == 1)
+        head->taken += by;
+    else
+        count_shared(state, slice, by);
+}
+
 static void list_taken(struct batch_state *state, uint32_t index)
 {
     struct batch_slice *slice = &state->slices[index];
@@ -173,8 +216,7 @@ static void list_taken(struct batch_state *state, uint32_t index)
     if (slice->next != BATCH_NONE)
         state->slices[slice->next].before = index;
     task->taken_head = index;
-    task->taken++;
-    state->taken++;
+    count_taken(state, slice, task, 1);
 }
 
 static void unlist_taken(struct batch_state *state, uint32_t index)
@@ -187,47 +229,90 @@ static void unlist_taken(struct batch_state *state, uint32_t index)
         state->slices[slice->before].next = slice->next;
     if (slice->next != BATCH_NONE)
         state->slices[slice->next].before = slice->before;
-    task->taken--;
-    state->taken--;
+    count_taken(state, slice, task, UINT32_MAX);
 }
 
-static bool all_cut(const struct batch_task *task)
+/* A new slice from where the last one ended. */
+static uint32_t cut_slice(struct batch_state *state, uint32_t index, uint64_t most, bool *no_memory)
 {
-    return task->size == 0 ? task->whole_cut : task->cut == task->size;
+    struct batch_task *head = &state->tasks[index];
+    uint64_t left = head->span - head->cut;
+    uint64_t size = left < most ? left : most;
+    if (head->holes) {
+        size = merge_run(state, index, &head->cut, left, false);
+        size = size < most ? size : most;
+        if (size == 0) {
+            head->cut = head->span;
+            return BATCH_NONE;
+        }
+    }
+    uint32_t slot = new_slice(state);
+    if (slot == BATCH_NONE) {
+        *no_memory = true;
+        return BATCH_NONE;
+    }
+    struct batch_slice *slice = &state->slices[slot];
+    uint32_t generation = slice->generation;
+    *slice = (struct batch_slice){
+        .offset = head->cut, .size = size, .task = index, .generation = generation};
+    head->cut += size;
+    head->whole_cut = true;
+    return slot;
+}
+
+/* A slice that waits for another try, without the bytes of members that ended meanwhile; what lies
+ * behind those waits on as another one. */
+static uint32_t ready_slice(struct batch_state *state, uint32_t index, bool *no_memory)
+{
+    struct batch_task *head = &state->tasks[index];
+    while (head->ready_head != BATCH_NONE) {
+        uint32_t slot = head->ready_head;
+        struct batch_slice *slice = &state->slices[slot];
+        head->ready_head = slice->next;
+        if (!head->holes && !slice->alone)
+            return slot;
+        uint64_t end = slice->offset + slice->size;
+        uint64_t size = merge_run(state, index, &slice->offset, slice->size, slice->alone);
+        if (size == 0) {
+            free_slice(state, slot);
+            continue;
+        }
+        if (slice->offset + size < end) {
+            uint32_t rest = new_slice(state);
+            slice = &state->slices[slot];
+            if (rest == BATCH_NONE) {
+                slice->size = end - slice->offset;
+                make_ready(state, slot);
+                *no_memory = true;
+                return BATCH_NONE;
+            }
+            uint32_t generation = state->slices[rest].generation;
+            state->slices[rest] = *slice;
+            state->slices[rest].generation = generation;
+            state->slices[rest].offset = slice->offset + size;
+            state->slices[rest].size = end - slice->offset - size;
+            make_ready(state, rest);
+        }
+        slice->size = size;
+        return slot;
+    }
+    return BATCH_NONE;
 }
 
 uint32_t batch_state_take(struct batch_state *state, uint32_t index, uint64_t slice_bytes_max,
                           bool *no_memory)
 {
-    struct batch_task *task = &state->tasks[index];
+    const struct batch_task *head = &state->tasks[index];
     *no_memory = false;
-    if (task->terminal || task->ending || task->failure != YOLK_OK || task->taken >= state->window)
+    if (head->out >= state->window || !batch_state_has_work(state, index))
         return BATCH_NONE;
-    uint32_t slot = task->ready_head;
-    if (slot != BATCH_NONE) {
-        task->ready_head = state->slices[slot].next;
-    } else {
-        if (all_cut(task))
-            return BATCH_NONE;
-        slot = new_slice(state);
-        if (slot == BATCH_NONE) {
-            *no_memory = true;
-            return BATCH_NONE;
-        }
-        struct batch_slice *slice = &state->slices[slot];
-        uint64_t left = task->size - task->cut;
-        slice->task = index;
-        slice->offset = task->cut;
-        slice->size = left < slice_bytes_max ? left : slice_bytes_max;
-        slice->tried = 0;
-        slice->attempts = 0;
-        slice->route = 0;
-        slice->retry_here = false;
-        slice->last = YOLK_OK;
-        task->cut += slice->size;
-        task->whole_cut = true;
-    }
-    list_taken(state, slot);
+    uint32_t slot = BATCH_NONE;
+    if (head->ready_head != BATCH_NONE)
+        slot = ready_slice(state, index, no_memory);
+    if (slot == BATCH_NONE && !*no_memory && !batch_task_is_cut(head))
+        slot = cut_slice(state, index, slice_bytes_max, no_memory);
+    if (slot != BATCH_NONE)
+        list_taken(state, slot);
     return slot;
 }
 
@@ -243,20 +328,23 @@ uint64_t batch_state_cookie(const struct batch_state *state, uint32_t slice)
     return (uint64_t)state->slices[slice].generation << 32 | slice;
 }
 
+static void drop_ready(struct batch_state *state, struct batch_task *head)
+{
+    while (head->ready_head != BATCH_NONE) {
+        uint32_t index = head->ready_head;
+        head->ready_head = state->slices[index].next;
+        free_slice(state, index);
+    }
+}
+
 static void become_terminal(struct batch_state *state, struct batch_task *task)
 {
+    struct batch_task *head = &state->tasks[task->head];
     task->terminal = true;
     task->terminal_events++;
     state->pending--;
-}
-
-static void drop_ready(struct batch_state *state, struct batch_task *task)
-{
-    while (task->ready_head != BATCH_NONE) {
-        uint32_t index = task->ready_head;
-        task->ready_head = state->slices[index].next;
-        free_slice(state, index);
-    }
+    if (--head->open == 0)
+        drop_ready(state, head);
 }
 
 /* Terminal = result known and memory quiet. */
@@ -265,19 +353,21 @@ static void settle(struct batch_state *state, uint32_t index)
     struct batch_task *task = &state->tasks[index];
     if (task->terminal || task->taken > 0)
         return;
-    bool complete = all_cut(task) && task->ready_head == BATCH_NONE && task->done == task->size;
+    /* No byte is counted twice, so with all of them in place nothing is left to be cut. */
+    bool complete = task->size > 0 ? task->done == task->size
+                                   : task->whole_cut && task->ready_head == BATCH_NONE;
     if (task->failure == YOLK_OK && !complete)
         return;
     /* A cancel that came too late, or a deadline: all bytes are there, so the request worked. */
     if (complete && task->ending)
         task->failure = YOLK_OK;
-    drop_ready(state, task);
     become_terminal(state, task);
 }
 
 static void note_failure(struct batch_state *state, uint64_t now_ns, struct batch_task *task,
                          enum yolk_status status)
 {
+    struct batch_task *head = &state->tasks[task->head];
     if (task->failure == YOLK_OK || severity(status) > severity(task->failure))
         task->failure = status;
     if (task->drain_ns == BATCH_NEVER) {
@@ -287,7 +377,10 @@ static void note_failure(struct batch_state *state, uint64_t now_ns, struct batc
         if (task->drain_ns < state->next_due_ns)
             state->next_due_ns = task->drain_ns;
     }
-    drop_ready(state, task);
+    if (head->members == 1)
+        drop_ready(state, head);
+    else
+        head->holes = true;
 }
 
 bool batch_status_is_retriable(enum yolk_status status)
@@ -314,14 +407,128 @@ bool batch_status_is_retriable_here(enum yolk_status status)
            status == YOLK_ERR_EOF;
 }
 
-/* The part of the slice that is in place counts, whatever the rest became. */
-static void advance(struct batch_task *task, struct batch_slice *slice, uint64_t transferred)
+bool batch_status_blames_route(enum yolk_status status)
 {
+    return status <= YOLK_ERR_LINK && status != YOLK_ERR_IO;
+}
+
+/* The part of the slice that is in place counts, whatever the rest became. */
+static void advance(struct batch_state *state, struct batch_slice *slice, uint64_t transferred,
+                    enum yolk_status status)
+{
+    struct batch_task *head = &state->tasks[slice->task];
     if (transferred > slice->size)
         transferred = slice->size;
+    /* Of several slices behind the end of a file, any may be the first to say so. */
+    bool open_only = status != YOLK_OK && status != YOLK_ERR_EOF;
+    if (head->members > 1)
+        merge_credit(state, slice->task, slice->offset, transferred, open_only);
+    else if (!open_only || head->failure == YOLK_OK)
+        head->done += transferred;
+    else
+        return;
     slice->offset += transferred;
     slice->size -= transferred;
-    task->done += transferred;
+}
+
+/* Whether anybody still wants what is left of the slice. */
+static bool is_wanted(const struct batch_state *state, const struct batch_slice *slice)
+{
+    const struct batch_task *head = &state->tasks[slice->task];
+    if (head->members == 1)
+        return !merge_is_over(head);
+    uint64_t offset = slice->offset;
+    return merge_run(state, slice->task, &offset, slice->size, true) > 0;
+}
+
+/* The slice waits for the next try under another cookie. */
+static void again(struct batch_state *state, uint32_t index)
+{
+    state->slices[index].generation++;
+    state->slices[index].cancel_asked = false;
+    make_ready(state, index);
+}
+
+static void try_anew(struct batch_state *state, uint32_t index)
+{
+    struct batch_slice *slice = &state->slices[index];
+    slice->attempts = 0;
+    slice->tried = 0;
+    slice->last = YOLK_OK;
+    again(state, index);
+}
+
+/* Nothing helps: ends the tasks of the slice that have not ended. */
+static void fail_slice(struct batch_state *state, uint64_t now_ns, uint32_t index, uint32_t first,
+                       enum yolk_status status, bool wanted)
+{
+    free_slice(state, index);
+    for (uint32_t i = first; i <= state->touched_last; i++) {
+        struct batch_task *task = &state->tasks[i];
+        /* What comes back after the end was asked for is its consequence, and masks nothing. */
+        if ((wanted && !merge_is_over(task)) || (status == YOLK_ERR_STUCK && !task->terminal))
+            note_failure(state, now_ns, task, status);
+    }
+}
+
+/* All of it is in place. */
+static enum batch_outcome slice_done(struct batch_state *state, uint32_t index)
+{
+    uint32_t head = state->slices[index].task;
+    free_slice(state, index);
+    if (batch_state_has_work(state, head))
+        enqueue(state, head); /* the window has room again */
+    return BATCH_PROGRESS;
+}
+
+/* What becomes of a slice that was taken, with transferred bytes of it in place. */
+static enum batch_outcome slice_ended(struct batch_state *state, uint64_t now_ns, uint32_t index,
+                                      enum yolk_status status, uint64_t transferred)
+{
+    struct batch_slice *slice = &state->slices[index];
+    if (status == YOLK_OK && transferred >= slice->size) {
+        advance(state, slice, transferred, status);
+        return slice_done(state, index);
+    }
+    bool empty = slice->size == 0;
+    bool wanted = is_wanted(state, slice);
+    advance(state, slice, transferred, status);
+    if (slice->size == 0 && !empty && status != YOLK_ERR_STUCK)
+        return slice_done(state, index);
+    if (status != YOLK_ERR_STUCK) /* of which nothing is certain */
+        wanted = is_wanted(state, slice);
+    bool moved = status == YOLK_OK && transferred > 0;
+    if (wanted && (moved || (status == YOLK_ERR_CANCELED && slice->cancel_asked))) {
+        /* Short, or taken back for the sake of another task: the rest is another io. */
+        try_anew(state, index);
+        return BATCH_PROGRESS;
+    }
+    if (moved) {
+        free_slice(state, index);
+        return BATCH_PROGRESS;
+    }
+    if (status == YOLK_OK)
+        status = YOLK_ERR_EOF; /* no bytes at all, twice and thrice */
+    slice->attempts++;
+    slice->tried |= UINT32_C(1) << slice->route;
+    slice->retry_here = batch_status_is_retriable_here(status);
+    slice->last = status;
+    if (wanted && batch_status_is_retriable(status) && slice->attempts < state->attempts_max) {
+        again(state, index);
+        return BATCH_RETRY;
+    }
+    /* Whose bytes are in place has them, unless nobody knows what still happens to them. */
+    uint32_t first = status == YOLK_ERR_STUCK ? state->touched_first
+                                              : merge_member_at(state, slice->task, slice->offset);
+    if (wanted && first < state->touched_last && status != YOLK_ERR_STUCK &&
+        !batch_status_blames_route(status)) {
+        /* Of them together, which says nothing of each. */
+        slice->alone = true;
+        try_anew(state, index);
+        return BATCH_RETRY;
+    }
+    fail_slice(state, now_ns, index, first, status, wanted);
+    return wanted ? BATCH_FAILED : BATCH_PROGRESS;
 }
 
 enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_ns, uint64_t cookie,
@@ -337,50 +544,35 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
             state->tasks[state->slices[index].task].terminal_events++;
         return BATCH_UNKNOWN;
     }
-    struct batch_slice *slice = &state->slices[index];
-    uint32_t task_index = slice->task;
-    struct batch_task *task = &state->tasks[task_index];
-    *task_out = task_index;
+    const struct batch_slice *slice = &state->slices[index];
+    uint32_t head = slice->task;
+    struct batch_task *task = &state->tasks[head];
+    *task_out = head;
+    state->touched_first = head;
+    state->touched_last = head;
+    if (task->members > 1) {
+        state->touched_first = merge_member_at(state, head, slice->offset);
+        state->touched_last = merge_member_at(state, head, slice->offset + slice->size - 1);
+    }
     unlist_taken(state, index);
-    bool empty = slice->size == 0;
-    /* Of several slices behind the end of a file, any may be the first to say so. */
-    if (status == YOLK_OK || task->failure == YOLK_OK || status == YOLK_ERR_EOF)
-        advance(task, slice, transferred);
-    if (status == YOLK_OK && (empty || transferred > 0)) {
-        if (slice->size == 0) {
-            free_slice(state, index);
-            enqueue(state, task_index); /* the window has room again */
-        } else {
-            /* Short: the rest is another io under another cookie. */
-            slice->generation++;
-            slice->attempts = 0;
-            slice->tried = 0;
-            slice->last = YOLK_OK;
-            make_ready(state, index);
-        }
-        if (task->ending || task->failure != YOLK_OK)
-            drop_ready(state, task);
-        settle(state, task_index);
-        return BATCH_PROGRESS;
+    if (task->members == 1 && status == YOLK_OK && transferred >= slice->size) {
+        task->done += slice->size; /* as nearly all are */
+        enum batch_outcome done = slice_done(state, index);
+        settle(state, head);
+        return done;
     }
-    if (status == YOLK_OK)
-        status = YOLK_ERR_EOF; /* no bytes at all, twice and thrice */
-    slice->attempts++;
-    slice->generation++;
-    slice->tried |= UINT32_C(1) << slice->route;
-    slice->retry_here = batch_status_is_retriable_here(status);
-    slice->last = status;
-    bool stopped = task->ending || task->failure != YOLK_OK || task->terminal;
-    if (!stopped && batch_status_is_retriable(status) && slice->attempts < state->attempts_max) {
-        make_ready(state, index);
-        return BATCH_RETRY;
-    }
-    free_slice(state, index);
-    /* What comes back after the end was asked for is its consequence, and masks nothing. */
-    if (!stopped || (status == YOLK_ERR_STUCK && !task->terminal))
-        note_failure(state, now_ns, task, status);
-    settle(state, task_index);
-    return stopped ? BATCH_PROGRESS : BATCH_FAILED;
+    enum batch_outcome outcome = slice_ended(state, now_ns, index, status, transferred);
+    for (uint32_t i = state->touched_first; i <= state->touched_last; i++)
+        settle(state, i);
+    return outcome;
+}
+
+bool batch_state_shares(const struct batch_state *state, uint32_t index, uint32_t task_index)
+{
+    const struct batch_slice *slice = &state->slices[index];
+    const struct batch_task *task = &state->tasks[task_index];
+    return state->tasks[slice->task].members == 1 ||
+           (slice->offset < task->start + task->size && task->start < slice->offset + slice->size);
 }
 
 bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t index,

@@ -28,26 +28,40 @@ struct batch_slice {
     uint32_t before; /* in the task's list of taken slices */
     uint32_t tried;  /* bits of the routes that failed this slice */
     enum batch_slice_state state;
-    uint8_t attempts;      /* that failed */
-    uint8_t route;         /* the present one, while taken */
-    bool retry_here;       /* the last failure may not repeat on the same route */
+    uint8_t attempts; /* that failed */
+    uint8_t route;    /* the present one, while taken */
+    bool retry_here;  /* the last failure may not repeat on the same route */
+    bool alone;       /* cut to one task at a time: of several it was refused */
+    bool cancel_asked;
     enum yolk_status last; /* failure, for the case that no route is left */
 };
 
+/* Tasks that follow each other in every respect may be joined to a group, which is cut into slices
+ * as if it were one: its *head* is the first of them, a task that is not joined is its own. Each
+ * has its own result, its own bytes in place, its own deadline and its own cancel. What makes one
+ * of them end leaves the bytes of the others to be moved; of slices that lie across both, what is
+ * not in place comes back for the others alone. */
 struct batch_task {
     uint64_t size;
-    uint64_t cut;  /* bytes made into slices so far */
-    uint64_t done; /* bytes certainly in place; never goes down */
+    uint64_t done;  /* bytes certainly in place; never goes down */
+    uint64_t start; /* of its bytes among those of its group */
+    uint64_t span;  /* head: bytes of the group */
+    uint64_t cut;   /* head: bytes made into slices so far */
+    uint32_t head;
+    uint32_t members; /* head: tasks of the group; their numbers follow each other */
+    uint32_t open;    /* head: of those, the ones not terminal */
+    uint32_t out;     /* head: slices of the group out with a transport */
     uint64_t deadline_ns;
     uint64_t drain_ns; /* once it fails or ends early: when it becomes STUCK */
     uint64_t cookie;
-    uint32_t taken; /* slices out with a transport: the memory is quiet when 0 */
-    uint32_t taken_head;
+    uint32_t taken;      /* slices with bytes of its own out: the memory is quiet when 0 */
+    uint32_t taken_head; /* head, as the next two */
     uint32_t ready_head;
     uint32_t queue_next;
     enum yolk_status failure; /* first one, or the more severe */
     bool whole_cut;           /* for a task of no bytes, whose one slice is empty */
     bool ending;              /* canceled or out of time */
+    bool holes;               /* head: a member ended, so slices leave out its bytes */
     bool queued;
     bool terminal;
     uint32_t terminal_events; /* must be 1 in the end */
@@ -73,6 +87,8 @@ struct batch_state {
     uint32_t expire_next;   /* the task that a begun round of expire looks at next; 0: none */
     uint64_t expire_looked; /* tasks that expire looked at, in all: its cost */
     uint64_t unknown;       /* completions ignored */
+    uint32_t touched_first; /* the tasks that the last known completion was about */
+    uint32_t touched_last;
 };
 
 YOLK_MUST_USE enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity,
@@ -84,6 +100,9 @@ void batch_state_free(struct batch_state *state);
  * none. */
 uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
                          uint64_t cookie);
+/* The same, for a task that is joined to the group of the task before it: nothing of that was taken
+ * yet, and both have bytes. */
+uint32_t batch_state_join(struct batch_state *state, uint64_t size, uint64_t cookie);
 /* A task that is terminal from the beginning: it was refused. */
 uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, uint64_t cookie);
 
@@ -92,9 +111,23 @@ uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, 
 uint32_t batch_state_dequeue(struct batch_state *state);
 void batch_state_requeue(struct batch_state *state, uint32_t task);
 
-/* The next slice of this task, taken, or BATCH_NONE: nothing to post now (window full, all cut,
- * ended; or no memory, then *no_memory is set). Ready (failed or short) slices come first. */
-uint32_t batch_state_take(struct batch_state *state, uint32_t task, uint64_t slice_bytes_max,
+static inline bool batch_task_is_cut(const struct batch_task *head)
+{
+    return head->span == 0 ? head->whole_cut : head->cut == head->span;
+}
+
+/* Whether there is, or may be once its window has room, something to post of this head's group. */
+static inline bool batch_state_has_work(const struct batch_state *state, uint32_t index)
+{
+    const struct batch_task *head = &state->tasks[index];
+    if (head->open == 0 || (head->members == 1 && head->failure != YOLK_OK))
+        return false;
+    return head->ready_head != BATCH_NONE || !batch_task_is_cut(head);
+}
+
+/* The next slice of this head's group, taken, or BATCH_NONE: nothing to post now (window full, all
+ * cut, ended; or no memory, then *no_memory is set). Ready (failed or short) slices come first. */
+uint32_t batch_state_take(struct batch_state *state, uint32_t head, uint64_t slice_bytes_max,
                           bool *no_memory);
 /* The transport would not have it now: it is ready again, nothing is counted. */
 void batch_state_untake(struct batch_state *state, uint32_t slice);
@@ -104,15 +137,20 @@ enum batch_outcome {
     BATCH_UNKNOWN = 0, /* no such slice any more: doubled or late; ignored */
     BATCH_PROGRESS,    /* counted; a short one's rest is ready */
     BATCH_RETRY,       /* failed, and ready to be tried again elsewhere */
-    BATCH_FAILED,      /* failed for good, and so did its task: cancel the others of the task */
+    BATCH_FAILED,      /* failed for good, and so did its tasks: cancel the others of theirs */
 };
-/* A taken slice ended with this status and that many bytes in place. *task: whose it was. */
+/* A taken slice ended with this status and that many bytes in place. *task: the head of the group
+ * whose it was; see also touched_first. */
 enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_ns, uint64_t cookie,
                                         enum yolk_status status, uint64_t transferred,
                                         uint32_t *task);
 
-/* Ends the task early (CANCELED, TIMEOUT), or as a failure (anything else): nothing more is posted.
- * True if slices are out: the driver cancels them. No effect on a terminal task. */
+/* Whether the slice holds bytes of the task, which is of the same group. */
+bool batch_state_shares(const struct batch_state *state, uint32_t slice, uint32_t task);
+
+/* Ends the task early (CANCELED, TIMEOUT), or as a failure (anything else): nothing more of it is
+ * posted. True if slices with bytes of it are out: the driver cancels them. No effect on a terminal
+ * task. */
 bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t task,
                      enum yolk_status status);
 
@@ -124,5 +162,7 @@ uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *st
 /* Whether another attempt can help, and whether the same route is worth a try. */
 bool batch_status_is_retriable(enum yolk_status status);
 bool batch_status_is_retriable_here(enum yolk_status status);
+/* Does it say something of the route, beyond this one io? IO is of the medium behind it. */
+bool batch_status_blames_route(enum yolk_status status);
 
 #endif

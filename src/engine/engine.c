@@ -33,6 +33,9 @@ static void apply_options(struct yolk_engine *engine, const struct yolk_engine_o
         engine->attempts_max = 100;
     engine->window_slices = options->window_slices == 0 ? 64 : options->window_slices;
     engine->slice_bytes_max = options->slice_bytes_max == 0 ? UINT64_MAX : options->slice_bytes_max;
+    engine->merge_bytes_max = options->merge == YOLK_SWITCH_OFF ? 0
+                              : options->merge_bytes_max == 0   ? UINT64_C(16) << 20
+                                                                : options->merge_bytes_max;
     engine->breaker_rule.failures_max =
         options->breaker_failures == 0 ? 3 : options->breaker_failures;
     engine->breaker_rule.cooldown_ns =
@@ -129,6 +132,7 @@ void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out
 {
     struct engine_counters *c = &engine->counters;
     out->tasks_submitted = atomic_load(&c->submitted);
+    out->tasks_merged = atomic_load(&c->merged);
     out->tasks_ok = atomic_load(&c->ok);
     out->tasks_failed = atomic_load(&c->failed);
     out->tasks_canceled = atomic_load(&c->canceled);

@@ -128,8 +128,6 @@ struct route_query {
 YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  const struct route_query *query, uint64_t now_ns,
                                                  struct base_buf *reasons, uint8_t *transport);
-/* Does it say something of the route, beyond this one io? IO is of the medium behind it. */
-bool engine_blames_route(enum yolk_status status);
 void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
                          enum yolk_status status, uint64_t now_ns);
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);
@@ -278,7 +276,7 @@ uint64_t quarantine_reap(struct yolk_engine *engine);
 void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch);
 
 struct engine_counters {
-    _Atomic uint64_t submitted, ok, failed, canceled, timeout, stuck;
+    _Atomic uint64_t submitted, merged, ok, failed, canceled, timeout, stuck;
     _Atomic uint64_t slices, retried, failed_over, unknown, bytes_read, bytes_written, breakers;
 };
 
@@ -301,6 +299,7 @@ struct yolk_engine {
     struct breaker_rule breaker_rule;
     uint64_t drain_limit_ns;
     uint64_t slice_bytes_max;
+    uint64_t merge_bytes_max; /* 0: nothing is merged */
     uint32_t attempts_max;
     uint32_t window_slices;
     struct engine_counters counters;

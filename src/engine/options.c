@@ -46,8 +46,6 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
         return cannot_yet("qos_json");
     if (options->queue.enable == YOLK_SWITCH_ON)
         return cannot_yet("queue.enable");
-    if (options->merge == YOLK_SWITCH_ON || options->merge_bytes_max != 0)
-        return cannot_yet("merge");
     if (options->failover_on_poll == YOLK_SWITCH_OFF)
         return cannot_yet("failover_on_poll");
     if (options->strict == YOLK_SWITCH_ON)

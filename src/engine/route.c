@@ -163,16 +163,11 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
     return base_fail(result, 0, "no transport reaches the segment");
 }
 
-bool engine_blames_route(enum yolk_status status)
-{
-    return status <= YOLK_ERR_LINK && status != YOLK_ERR_IO;
-}
-
 void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
                          enum yolk_status status, uint64_t now_ns)
 {
     struct route *route = &segment->routes[transport];
-    bool failed = engine_blames_route(status);
+    bool failed = batch_status_blames_route(status);
     if (status == YOLK_ERR_STALE)
         atomic_store(&segment->stale, true);
     if (!failed && !atomic_load_explicit(&route->troubled, memory_order_relaxed))

@@ -46,6 +46,7 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     options.transport_count = 1;
     options.slice_bytes_max = w->slice_bytes_max;
     options.window_slices = 4;
+    options.merge = YOLK_SWITCH_OFF; /* each request shall be an io of its own here */
     options.drain_limit_ms = w->drain_limit_ms;
     options.attempts_max = w->attempts_max;
     options.breaker_failures = w->breaker_failures;

@@ -24,13 +24,15 @@ static struct {
     enum yolk_status verdicts[REQUESTS];
 } e;
 
-static struct yolk_engine *make_engine(const struct yolk_transport_ops *transport)
+static struct yolk_engine *make_engine(const struct yolk_transport_ops *transport,
+                                       enum yolk_switch merge)
 {
     struct yolk_engine_options options;
     struct yolk_engine *engine;
     yolk_engine_options_init(&options);
     options.transports = &transport;
     options.transport_count = 1;
+    options.merge = merge;
     gate_must(yolk_engine_create(&options, &engine), "an engine");
     return engine;
 }
@@ -54,14 +56,20 @@ static void open_segment(const char *endpoints)
 
 static void set_up_null(void)
 {
-    e.engine = make_engine(transport_null_ops());
+    e.engine = make_engine(transport_null_ops(), YOLK_SWITCH_OFF);
+    open_segment("null=0");
+}
+
+static void set_up_merged(void)
+{
+    e.engine = make_engine(transport_null_ops(), YOLK_SWITCH_ON);
     open_segment("null=0");
 }
 
 static void set_up_shm(void)
 {
-    e.provider = make_engine(transport_shm_ops());
-    e.engine = make_engine(transport_shm_ops());
+    e.provider = make_engine(transport_shm_ops(), YOLK_SWITCH_OFF);
+    e.engine = make_engine(transport_shm_ops(), YOLK_SWITCH_OFF);
     gate_must(yolk_engine_memory_alloc(e.provider, REQUESTS * SIZE, &e.served_memory), "memory");
     struct yolk_serve_options serve = {.struct_size = sizeof(serve),
                                        .memory = e.served_memory.pointer,
@@ -174,6 +182,8 @@ static void tear_down_store(void)
 
 const struct gate_path gate_transfer_paths[] = {
     {"engine.null_64", "request", REQUESTS, 0, set_up_null, call_engine, tear_down_engine, false},
+    {"engine.null_merged_64", "request", REQUESTS, 0, set_up_merged, call_engine, tear_down_engine,
+     false},
     {"engine.shm_get_64", "request", REQUESTS, 0, set_up_shm, call_engine, tear_down_engine, false},
     {"store.loop_put_32", "batch", 1, 0, set_up_put, call_put, tear_down_store, true},
     {"store.loop_get_32", "batch", 1, 0, set_up_get, call_get, tear_down_store, false},
