@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "engine/bulk.h"
-#include "engine/internal.h"
+#include "engine/counted.h"
 #include "engine/merge.h"
 #include "platform/clock.h"
 
@@ -266,7 +266,8 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
     base_list_init(&task->stuck);
     task->channel = BATCH_NONE;
     task->last_transport = ENGINE_NO_TRANSPORT;
-    task->times = (struct task_times){.submitted_ns = now_ns, .failed_from = METRICS_NO_TRANSPORT};
+    task->times.submitted = counted_tick(now_ns);
+    task->times.failed_from = METRICS_NO_TRANSPORT;
     *verdict = admit(engine, request, now_ns, before, task);
     if (*verdict != YOLK_OK) {
         (void)batch_state_reject(&batch->state, *verdict, request->cookie);

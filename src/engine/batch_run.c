@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "engine/internal.h"
+#include "engine/counted.h"
 
 enum { POLL_MAX = 64, FULL_SKIPS_MAX = 32 };
 
@@ -140,8 +140,8 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     enum batch_outcome outcome =
         batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
     assert(outcome != BATCH_UNKNOWN);
-    counted_over(engine, batch, index, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
     struct engine_task *task = &batch->tasks[index];
+    counted_over(engine, batch, task, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
     if (batch_status_blames_route(status))
         channel->broken = true;
@@ -297,6 +297,7 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         return YOLK_OK;
     }
     uint64_t now_ns = engine_now(engine);
+    counted_dispatch(batch, task, now_ns);
     enum yolk_status failed = YOLK_OK;
     for (;;) {
         struct route_query query = {task->segment, task->opcode, accepted_by(task),
@@ -393,7 +394,7 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
     enum yolk_submit answer =
         engine->transports[channel->transport].ops.submit(channel->channel, io);
     if (answer != YOLK_SUBMIT_AGAIN)
-        counted_post(engine, batch, index, io_at(batch, slice_index));
+        counted_post(engine, batch, &batch->tasks[index], io_at(batch, slice_index));
     switch (answer) {
     case YOLK_SUBMIT_QUEUED:
         channel->in_flight++;
@@ -444,7 +445,6 @@ static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint
         if (!batch_state_has_work(&batch->state, index))
             return POST_ENDED;
         uint64_t limit;
-        counted_dispatch(engine, batch, index);
         enum yolk_status status = slice_limit(engine, batch, index, &limit);
         if (status == YOLK_ERR_AGAIN) {
             batch_state_requeue(&batch->state, index);

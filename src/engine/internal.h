@@ -132,20 +132,25 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
                          enum yolk_status status, uint64_t now_ns);
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);
 
-/* -- counted.c: what the batch's pass tells the metrics and the routes' load; its lock is held --
- */
+/* -- counted.h -- */
+/* Times of a task in ticks of 256 ns, which begin anew every 18 minutes: spans up to that are
+ * right. Small, because there is one for each task of a batch. */
 struct task_times {
-    uint64_t submitted_ns;
-    uint64_t dispatched_ns; /* it was its turn; 0: not yet */
-    uint64_t posted_ns;     /* a transport took something of it; 0: not yet */
-    uint64_t attempt_ns;    /* the last one began */
-    uint32_t attempting;    /* bits of the transports that have an attempt of it */
-    uint8_t failed_from;    /* the transport that the next attempt takes over from */
+    uint32_t submitted;
+    uint32_t dispatched;  /* it was its turn; 0: not yet */
+    uint32_t posted;      /* a transport took something of it; 0: not yet */
+    uint32_t attempt;     /* the last one began */
+    uint16_t attempting;  /* bits of the transports that have an attempt of it */
+    uint16_t failed_from; /* the transport that the next attempt takes over from */
 };
 struct batch_pass {
     bool active;
     uint64_t now_ns; /* 0: not looked at yet; as late as is worth a call of the clock */
     uint64_t copied; /* bytes since then */
+    /* Tasks that ended alike, one after the other: so many, like this one, at that time. */
+    uint32_t alike;
+    uint32_t alike_index;
+    uint64_t alike_now_ns;
     struct metrics_run run;
 };
 
@@ -187,8 +192,8 @@ struct engine_choice {
 };
 struct engine_io {
     struct yolk_io io;
-    uint64_t posted_ns;
     uint32_t channel;
+    uint32_t posted; /* in ticks */
 };
 struct batch {
     pthread_mutex_t lock;
@@ -227,28 +232,6 @@ void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t ta
                     enum yolk_status status);
 /* Closes channels and gives all memory back; false if something is still in flight. */
 bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
-
-/* -- counted.c -- */
-/* A pass begins; ends: what it tallied is told. */
-void counted_pass_begin(struct batch *batch);
-void counted_pass_end(struct yolk_engine *engine, struct batch *batch);
-/* Before the channel is closed: tells its tally. */
-void counted_channel_end(struct yolk_engine *engine, struct batch *batch,
-                         struct engine_channel *channel);
-/* It is the turn of this task for the first time. */
-void counted_dispatch(struct yolk_engine *engine, struct batch *batch, uint32_t task);
-/* A transport took (or at once refused) this io of the task. */
-void counted_post(struct yolk_engine *engine, struct batch *batch, uint32_t task,
-                  struct engine_io *entry);
-/* It is over; now_ns 0: it never left the caller's thread. */
-void counted_over(struct yolk_engine *engine, struct batch *batch, uint32_t task,
-                  const struct engine_io *entry, enum yolk_status status, uint64_t transferred,
-                  uint64_t now_ns);
-/* The transport could not even be opened for it. */
-void counted_refusal(struct yolk_engine *engine, struct batch *batch, struct engine_task *task,
-                     uint8_t transport);
-/* A task became terminal. */
-void counted_end(struct yolk_engine *engine, struct batch *batch, uint32_t task);
 
 /* -- quarantine.c -- */
 struct quarantine {

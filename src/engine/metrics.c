@@ -77,8 +77,8 @@ static uint64_t key_of(const struct metrics_request *request, uint64_t permille)
            field(bucket_of(METRICS_READ_LATENCY, US(request->latency_ns)), KEY_LATENCY);
 }
 
-void metrics_request_over(struct metrics_shard *shard, struct metrics_run *run,
-                          const struct metrics_request *request)
+void metrics_requests_over(struct metrics_shard *shard, struct metrics_run *run,
+                           const struct metrics_request *request, uint64_t count)
 {
     uint64_t permille = permille_of(request);
     uint64_t key = key_of(request, permille);
@@ -86,14 +86,14 @@ void metrics_request_over(struct metrics_shard *shard, struct metrics_run *run,
         metrics_run_end(shard, run);
         run->key = key;
     }
-    run->count++;
-    run->bytes += request->size;
-    run->latency_us += US(request->latency_ns);
-    run->queue_us += US(request->queue_ns);
-    run->dispatch_us += US(request->dispatch_ns);
-    run->transport_us += US(request->transport_ns);
-    run->attempt_us += US(request->attempt_ns);
-    run->permille += permille;
+    run->count += count;
+    run->bytes += count * request->size;
+    run->latency_us += count * US(request->latency_ns);
+    run->queue_us += count * US(request->queue_ns);
+    run->dispatch_us += count * US(request->dispatch_ns);
+    run->transport_us += count * US(request->transport_ns);
+    run->attempt_us += count * US(request->attempt_ns);
+    run->permille += count * permille;
 }
 
 void metrics_run_end(struct metrics_shard *shard, struct metrics_run *run)

@@ -61,7 +61,7 @@ struct metrics {
     _Atomic uint64_t failovers[METRICS_TRANSPORTS][METRICS_TRANSPORTS]; /* from, to */
 };
 
-/* One request that is over. Times are spans. */
+/* Requests that are over. Times are spans. */
 struct metrics_request {
     enum metrics_operation operation;
     uint8_t transport; /* that ran it last, or METRICS_NO_TRANSPORT */
@@ -75,14 +75,15 @@ struct metrics_request {
     uint64_t window_ns;    /* that its deadline left it at submit; 0: it had none */
 };
 
-/* Alike requests that end one after the other are counted together: a batch's own, given to
- * metrics_run_end before others may look. */
+/* Requests of the same buckets that end one after the other are told together: a batch's own, given
+ * to metrics_run_end before others may look. */
 struct metrics_run {
     uint64_t key; /* 0: none */
     uint64_t count, bytes, latency_us, queue_us, dispatch_us, transport_us, attempt_us, permille;
 };
-void metrics_request_over(struct metrics_shard *shard, struct metrics_run *run,
-                          const struct metrics_request *request);
+/* So many of them, all alike. */
+void metrics_requests_over(struct metrics_shard *shard, struct metrics_run *run,
+                           const struct metrics_request *request, uint64_t count);
 void metrics_run_end(struct metrics_shard *shard, struct metrics_run *run);
 
 /* Requests were given to a transport, each at the beginning of an attempt; one of these failed. */

@@ -89,7 +89,7 @@ static double json_number(const char *name, const char *inside, const char *deep
 
 static void end_one(struct metrics_request request)
 {
-    metrics_request_over(&metrics->shards[0], &run, &request);
+    metrics_requests_over(&metrics->shards[0], &run, &request, 1);
 }
 
 static void show(void)
@@ -291,7 +291,7 @@ static void runs_of_requests_lose_nothing(void **state)
                                           .transport_ns = i * US};
         bytes[request.operation] += request.failed ? 0 : request.size;
         failed[request.operation] += request.failed;
-        metrics_request_over(&metrics->shards[i / 100 % METRICS_SHARDS], &run, &request);
+        metrics_requests_over(&metrics->shards[i / 100 % METRICS_SHARDS], &run, &request, 1);
         if (i % 100 == 99)
             metrics_run_end(&metrics->shards[i / 100 % METRICS_SHARDS], &run);
     }
@@ -337,7 +337,7 @@ static void count_much(void *arg)
     struct metrics_run own = {0};
     for (int i = 0; i < ROUNDS; i++) {
         const struct metrics_request request = {.transport = TCP, .size = (uint64_t)(i % 2)};
-        metrics_request_over(arg, &own, &request);
+        metrics_requests_over(arg, &own, &request, 1);
         if (i % 8 == 7)
             metrics_run_end(arg, &own);
     }
