@@ -293,6 +293,8 @@ struct gpu *device_gpu_of(struct device *device, int ordinal, int *status)
     return gpu;
 }
 
+enum { NOT_EXCHANGED = -1 };
+
 static int begin_scope(struct device *device, struct device_scope *scope)
 {
     scope->pushed = false;
@@ -350,13 +352,23 @@ int device_enter(struct device *device, int ordinal, struct device_scope *scope)
     return gpu != NULL ? gpu_enter(gpu, scope) : status;
 }
 
+bool scope_to_free(struct device *device, struct device_scope *scope)
+{
+    if (device_check(device) != YOLK_OK)
+        return false;
+    if (begin_scope(device, scope) != YOLK_OK)
+        scope->capture_mode = NOT_EXCHANGED;
+    return true;
+}
+
 void device_leave(struct device *device, struct device_scope *scope)
 {
     cuda_context context;
     if (scope->pushed)
         (void)device->cuda.ctx_pop_current(&context);
     scope->pushed = false;
-    (void)device->cuda.thread_exchange_capture_mode(&scope->capture_mode);
+    if (scope->capture_mode != NOT_EXCHANGED)
+        (void)device->cuda.thread_exchange_capture_mode(&scope->capture_mode);
 }
 
 void device_figures(const struct device *device, struct device_figures *out)

@@ -50,7 +50,7 @@ void device_pinned_free(struct device *device, void *memory, size_t size)
     if (memory == NULL)
         return;
     struct device_scope scope;
-    if (device_enter(device, -1, &scope) == YOLK_OK) { /* it needs no context */
+    if (scope_to_free(device, &scope)) {
         (void)device->cuda.mem_free_host(memory);
         device_leave(device, &scope);
     }
@@ -135,7 +135,7 @@ static void unregister(struct device *device, struct chunk *chunk)
     device->unregistering++;
     mutex_unlock(&device->host_lock);
     struct device_scope scope;
-    if (device_enter(device, -1, &scope) == YOLK_OK) {
+    if (scope_to_free(device, &scope)) {
         (void)device->cuda.mem_host_unregister(chunk_base(range, index));
         device_leave(device, &scope);
     }

@@ -94,6 +94,9 @@ void gpu_lose(struct gpu *gpu);
 bool cuda_is_sticky(cuda_result error);
 /* A scope whose context is made where it is missing. */
 int gpu_enter(struct gpu *gpu, struct device_scope *scope);
+/* A scope without a context for what gives something back: false only where the driver must not be
+ * called at all. */
+bool scope_to_free(struct device *device, struct device_scope *scope);
 
 /* Under gpu->lock and inside a scope. True: the kernel can be launched. */
 bool gather_ready(struct gpu *gpu);

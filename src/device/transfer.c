@@ -15,6 +15,8 @@
 #include "device/internal.h"
 #include "platform/clock.h"
 
+enum { POLLS_MAX = 3 };
+
 struct device_transfer {
     struct base_list node; /* among the free ones */
     struct gpu *gpu;
@@ -22,6 +24,7 @@ struct device_transfer {
     cuda_stream stream; /* asked in the event's place where that could not be recorded; else NULL */
     struct base_list slots; /* lists that the kernel reads */
     int result;             /* what it becomes once quiet */
+    unsigned failed_polls;  /* that were not the end: the question failed, not what it is about */
     bool done;
     char reason[256];
 };
@@ -365,26 +368,38 @@ static int told(const struct device_transfer *transfer)
     return base_fail(transfer->result, 0, "%s", transfer->reason);
 }
 
+static cuda_result ask(struct device_transfer *transfer)
+{
+    const struct cuda *cuda = &transfer->gpu->device->cuda;
+    if (transfer->stream != NULL)
+        return cuda->stream_query(transfer->stream);
+    return cuda->event_query(transfer->event);
+}
+
 int device_transfer_poll(struct device_transfer *transfer)
 {
     struct gpu *gpu = transfer->gpu;
     struct device_scope scope;
     if (transfer->done)
         return told(transfer);
-    int status = device_enter(gpu->device, -1, &scope);
+    int status = device_check(gpu->device);
     if (status != YOLK_OK)
         return status;
-    const struct cuda *cuda = &gpu->device->cuda;
-    cuda_result error = transfer->stream != NULL ? cuda->stream_query(transfer->stream)
-                                                 : cuda->event_query(transfer->event);
-    device_leave(gpu->device, &scope);
-    if (error == CUDA_ERR_NOT_READY)
+    status = gpu_enter(gpu, &scope);
+    if (status == YOLK_OK) {
+        cuda_result error = ask(transfer);
+        device_leave(gpu->device, &scope);
+        if (error == CUDA_ERR_NOT_READY)
+            return YOLK_ERR_AGAIN;
+        if (error != CUDA_OK)
+            status = gpu_fail(gpu, error, "a transfer");
+    }
+    if (status != YOLK_OK && ++transfer->failed_polls < POLLS_MAX && !atomic_load(&gpu->lost))
         return YOLK_ERR_AGAIN;
     transfer->done = true;
-    if (error != CUDA_OK) {
+    if (status != YOLK_OK) {
         /* Nothing can tell any more whether bytes still move, so nothing of this GPU is used again:
          * lists that the kernel may still read least of all. */
-        (void)gpu_fail(gpu, error, "a transfer");
         fail_transfer(transfer, YOLK_ERR_STUCK);
         gpu_lose(gpu);
     }

@@ -44,6 +44,36 @@ int fake_capture_mode(void)
     return capture_mode;
 }
 
+struct object {
+    struct object *next, **back;
+    _Alignas(16) char bytes[];
+};
+static struct object *objects;
+
+void *fake_new(size_t size)
+{
+    struct object *object = calloc(1, sizeof(*object) + size);
+    if (object == NULL)
+        abort();
+    object->next = objects;
+    object->back = &objects;
+    if (objects != NULL)
+        objects->back = &object->next;
+    objects = object;
+    return object->bytes;
+}
+
+void fake_delete(void *pointer)
+{
+    if (pointer == NULL)
+        return;
+    struct object *object = (struct object *)((char *)pointer - offsetof(struct object, bytes));
+    *object->back = object->next;
+    if (object->next != NULL)
+        object->next->back = object->back;
+    free(object);
+}
+
 uint64_t fake_next_id(void)
 {
     return ++fake.last_id;
@@ -138,11 +168,16 @@ __attribute__((noreturn)) static void wrong(const char *command)
     _exit(98);
 }
 
-static void reset(void)
+static void disarm(void)
 {
     for (unsigned i = 0; i < fake.rule_count; i++)
         free((void *)(uintptr_t)fake.rules[i].name);
     fake.rule_count = 0;
+}
+
+static void reset(void)
+{
+    disarm();
     fake.hold = false;
     fake.delay = 0;
     fake.async_error = 0;
@@ -241,6 +276,8 @@ static long run(const char *command)
         return 0;
     if (strcmp(verb, "reset") == 0)
         reset();
+    else if (strcmp(verb, "disarm") == 0)
+        disarm();
     else if (strcmp(verb, "set") == 0)
         set(command, word, rest);
     else if (strcmp(verb, "fail") == 0)

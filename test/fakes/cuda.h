@@ -5,6 +5,7 @@
  *
  * Commands of fake_cuda_control and of FAKE_CUDA:
  *   reset                    rules, holds and errors go; memory stays
+ *   disarm                   rules go
  *   set gpus N               before cuInit (default 1)
  *   set version N            before cuInit (default 13000)
  *   set missing NAME         this function is in no table; more than one may be
@@ -157,6 +158,11 @@ struct fake_cuda {
 };
 
 extern struct fake_cuda fake;
+
+/* Zeroed memory of the driver's own, which it still has at its end: what a user leaves behind is no
+ * leak of the program's. */
+void *fake_new(size_t size);
+void fake_delete(void *object);
 
 /* Begins a call: locks, counts, logs; an error, unlocked, where it must not go on. */
 cuda_result fake_enter(const char *name, unsigned needs);

@@ -18,7 +18,7 @@ struct CUstream_st *fake_stream(struct CUstream_st *stream)
 
 void fake_put(struct CUstream_st *stream, const struct fake_op *op)
 {
-    struct fake_op *copy = malloc(sizeof(*copy));
+    struct fake_op *copy = fake_new(sizeof(*copy));
     *copy = *op;
     copy->next = NULL;
     copy->delay = fake.delay;
@@ -69,14 +69,14 @@ static bool run_op(int ordinal, const struct fake_op *op)
 static void drop_event(struct CUevent_st *event)
 {
     if (event != NULL && --event->references == 0 && event->destroyed)
-        free(event);
+        fake_delete(event);
 }
 
 static void free_op(struct fake_op *op)
 {
     drop_event(op->event);
-    free(op->staged);
-    free(op);
+    fake_delete(op->staged);
+    fake_delete(op);
 }
 
 /* An operation that fails takes its context with it; its bytes move never, or late. */
@@ -168,7 +168,7 @@ FAKE_API cuda_result cuStreamCreate(cuda_stream *stream, unsigned flags);
 FAKE_API cuda_result cuStreamCreate(cuda_stream *stream, unsigned flags)
 {
     ENTER("cuStreamCreate", STARTED | CONTEXT);
-    struct CUstream_st *made = calloc(1, sizeof(*made));
+    struct CUstream_st *made = fake_new(sizeof(*made));
     made->ordinal = fake_current()->ordinal;
     made->flags = flags;
     made->last = &made->first;
@@ -191,7 +191,7 @@ FAKE_API cuda_result cuStreamDestroy_v2(cuda_stream stream)
         }
     }
     fake.streams_open--;
-    free(stream);
+    fake_delete(stream);
     LEAVE(CUDA_OK);
 }
 
@@ -265,7 +265,7 @@ FAKE_API cuda_result cuStreamEndCapture(cuda_stream stream, cuda_graph *graph)
     stream = fake_stream(stream);
     bool spoilt = stream->capture_status == CUDA_CAPTURE_INVALIDATED;
     stream->capturing = false;
-    *graph = spoilt ? NULL : malloc(1);
+    *graph = spoilt ? NULL : fake_new(1);
     LEAVE(spoilt ? 901 /* STREAM_CAPTURE_INVALIDATED */ : CUDA_OK);
 }
 
@@ -273,7 +273,7 @@ FAKE_API cuda_result cuGraphDestroy(cuda_graph graph);
 FAKE_API cuda_result cuGraphDestroy(cuda_graph graph)
 {
     ENTER("cuGraphDestroy", STARTED);
-    free(graph);
+    fake_delete(graph);
     LEAVE(CUDA_OK);
 }
 
@@ -284,7 +284,7 @@ FAKE_API cuda_result cuEventCreate(cuda_event *event, unsigned flags)
 {
     (void)flags;
     ENTER("cuEventCreate", STARTED | CONTEXT);
-    struct CUevent_st *made = calloc(1, sizeof(*made));
+    struct CUevent_st *made = fake_new(sizeof(*made));
     made->ordinal = fake_current()->ordinal;
     made->references = 1;
     fake.events_open++;
@@ -377,7 +377,7 @@ static cuda_result put_copy(cuda_pointer to, cuda_pointer from, size_t size,
         (fake_reach(ordinal, from, size, false, &ordinary_from) == NULL && !ordinary_from))
         return CUDA_ERR_INVALID_VALUE;
     if (ordinary_from) { /* staged before the call returns */
-        op.staged = malloc(size);
+        op.staged = fake_new(size);
         memcpy(op.staged, (void *)(uintptr_t)from, size);
     }
     fake_put(stream, &op);
@@ -456,7 +456,7 @@ FAKE_API cuda_result cuModuleLoadDataEx(cuda_module *module, const void *image, 
                      major, minor, fake.ptx / 10, fake.ptx % 10);
         LEAVE(read ? CUDA_ERR_UNSUPPORTED_PTX_VERSION : CUDA_ERR_INVALID_PTX);
     }
-    struct CUmod_st *made = calloc(1, sizeof(*made));
+    struct CUmod_st *made = fake_new(sizeof(*made));
     made->ordinal = fake_current()->ordinal;
     fake.modules_open++;
     *module = made;
@@ -468,7 +468,7 @@ FAKE_API cuda_result cuModuleUnload(cuda_module module)
 {
     ENTER("cuModuleUnload", STARTED | CONTEXT | UNSAFE);
     fake.modules_open--;
-    free(module);
+    fake_delete(module);
     LEAVE(CUDA_OK);
 }
 

@@ -37,7 +37,7 @@ static cuda_result check(const struct cuda_allocation_prop *prop)
 static struct fake_handle *make(int fd, size_t size, const struct cuda_location *location,
                                 int handle_types)
 {
-    struct fake_handle *handle = calloc(1, sizeof(*handle));
+    struct fake_handle *handle = fake_new(sizeof(*handle));
     *handle = (struct fake_handle){fd, size, *location, handle_types, 1};
     fake.handles_open++;
     return handle;
@@ -48,7 +48,7 @@ static void drop(struct fake_handle *handle)
     if (--handle->references > 0)
         return;
     close(handle->fd);
-    free(handle);
+    fake_delete(handle);
     fake.handles_open--;
 }
 
