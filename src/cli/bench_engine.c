@@ -170,38 +170,35 @@ static void print_head(const struct bench *b)
            base_format_size(b->options.buffer_bytes, size, sizeof(size)),
            b->options.target[0] != '\0' ? b->options.target : "our own",
            b->options.check ? ", each byte looked at" : "");
-    printf("%10s %7s %4s %9s %9s %6s %10s %10s %10s %10s %8s %7s %8s %7s %7s  %s\n", "block",
+    printf("%10s %7s %4s %9s %9s %6s %10s %10s %10s %10s %8s %8s %7s %8s %7s %7s  %s\n", "block",
            "batch", "thr", "GB/s", "ceiling", "ratio", "avg us", "p50 us", "p99 us", "p999 us",
-           "cpu s/GB", "copied", "syscalls", "allocs", "instr", "ceiling is");
+           "cpu s/GB", "bare cpu", "copied", "syscalls", "allocs", "instr", "ceiling is");
     (void)fflush(stdout);
 }
 
 /* A figure, or what stands for none. */
-static const char *figure(double value, const char *format, char text[24])
+static const char *figure(double value, int digits, char text[24])
 {
     static const char none[] = "-";
     if (isnan(value))
         return none;
-    /* The formats are ours, below. */
-    if (format[2] == '0')
-        snprintf(text, 24, "%.0f", value);
-    else
-        snprintf(text, 24, "%.2f", value);
+    snprintf(text, 24, "%.*f", digits, value);
     return text;
 }
 
 static void print_case(const struct transfer_case *c, const struct transfer_figures *f)
 {
-    char size[32], t[5][24];
+    char size[32], t[6][24];
     double ratio = f->ceiling_name != NULL ? f->bytes_per_s / f->ceiling_bytes_per_s : NAN;
+    double bare_cpu = f->ceiling_name != NULL ? f->ceiling_cpu_s_per_gb : NAN;
     double ceiling = f->ceiling_name != NULL ? f->ceiling_bytes_per_s / 1e9 : NAN;
-    printf("%10s %7u %4u %9.3f %9s %6s %10.2f %10.2f %10.2f %10.2f %8.3f %7.2f %8s %7s %7s  %s\n",
-           base_format_size(c->block, size, sizeof(size)), c->batch, c->threads,
-           f->bytes_per_s / 1e9, figure(ceiling, "%.2f", t[0]), figure(ratio, "%.2f", t[1]),
-           f->latency_ns / 1e3, f->p50_ns / 1e3, f->p99_ns / 1e3, f->p999_ns / 1e3, f->cpu_s_per_gb,
-           f->copied, figure(f->system_calls, "%.2f", t[2]), figure(f->allocations, "%.2f", t[3]),
-           figure(f->instructions, "%.0f", t[4]),
-           f->ceiling_name != NULL ? f->ceiling_name : "none");
+    printf(
+        "%10s %7u %4u %9.3f %9s %6s %10.2f %10.2f %10.2f %10.2f %8.3f %8s %7.2f %8s %7s %7s  %s\n",
+        base_format_size(c->block, size, sizeof(size)), c->batch, c->threads, f->bytes_per_s / 1e9,
+        figure(ceiling, 2, t[0]), figure(ratio, 2, t[1]), f->latency_ns / 1e3, f->p50_ns / 1e3,
+        f->p99_ns / 1e3, f->p999_ns / 1e3, f->cpu_s_per_gb, figure(bare_cpu, 3, t[5]), f->copied,
+        figure(f->system_calls, 2, t[2]), figure(f->allocations, 2, t[3]),
+        figure(f->instructions, 0, t[4]), f->ceiling_name != NULL ? f->ceiling_name : "none");
     (void)fflush(stdout);
 }
 
@@ -226,7 +223,6 @@ static void add_rows(struct bench *b, const struct transfer_case *c,
                   {"latency, p50", "us a batch", f->p50_ns / 1e3},
                   {"latency, p99", "us a batch", f->p99_ns / 1e3},
                   {"latency, p999", "us a batch", f->p999_ns / 1e3},
-                  {"processor", "s a GB", f->cpu_s_per_gb},
                   {"bytes copied", "a byte", f->copied},
                   {"system calls", "a request", f->system_calls},
                   {"allocations", "a request", f->allocations},
@@ -236,6 +232,8 @@ static void add_rows(struct bench *b, const struct transfer_case *c,
              b->options.transport, base_config_string(b->config, SET_OP_TYPE),
              b->options.random ? "random" : "fixed", c->block, c->batch, c->threads);
     add_row(b, base, "GB/s", f->bytes_per_s / 1e9, f->ceiling_name, f->ceiling_bytes_per_s / 1e9);
+    snprintf(name, sizeof(name), "%s, processor", base);
+    add_row(b, name, "s a GB", f->cpu_s_per_gb, f->ceiling_name, f->ceiling_cpu_s_per_gb);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         snprintf(name, sizeof(name), "%s, %s", base, others[i].what);
         add_row(b, name, others[i].unit, others[i].value, NULL, 0);

@@ -39,6 +39,7 @@ struct transfer_figures {
     double bytes_per_s;
     const char *ceiling_name; /* NULL: none */
     double ceiling_bytes_per_s;
+    double ceiling_cpu_s_per_gb;
     double latency_ns, p50_ns, p99_ns, p999_ns;     /* of a batch */
     double cpu_s_per_gb;                            /* of both sides where the target is ours */
     double copied;                                  /* bytes for each byte delivered */

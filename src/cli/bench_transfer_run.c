@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/limits.h"
@@ -142,14 +143,34 @@ struct run {
     struct transfer *t;
     const struct transfer_case *c;
     struct transfer_worker *workers;
-    uint64_t moved;        /* blocks, by ours */
-    uint64_t processor_ns; /* of both sides, by ours */
 };
 
+/* What a turn came to. */
+struct rate {
+    double bytes_per_s;
+    double cpu_s_per_byte; /* of both sides */
+};
+
+/* Of all processes of the measurement; those that have no turn sleep. */
+static uint64_t processor_ns(const struct transfer *t)
+{
+    const int pids[] = {getpid(), t->child.pid, t->echoes[0][0].pid, t->echoes[1][0].pid};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof(pids) / sizeof(pids[0]); i++) {
+        struct timespec its = {0};
+        clockid_t clock;
+        if (pids[i] > 0 && clock_getcpuclockid(pids[i], &clock) == 0)
+            (void)clock_gettime(clock, &its);
+        sum += (uint64_t)its.tv_sec * NS_PER_S + (uint64_t)its.tv_nsec;
+    }
+    return sum;
+}
+
 static enum yolk_status turn(struct run *r, enum yolk_status (*step)(struct transfer_worker *w),
-                             uint32_t bare, uint64_t turn_ms, double *bytes_per_s)
+                             uint32_t bare, uint64_t turn_ms, struct rate *out)
 {
     uint32_t threads = r->c->threads, started = 0;
+    uint64_t processor = processor_ns(r->t);
     pthread_barrier_t begin;
     enum yolk_status status = YOLK_OK;
     if (pthread_barrier_init(&begin, NULL, threads) != 0)
@@ -176,32 +197,18 @@ static enum yolk_status turn(struct run *r, enum yolk_status (*step)(struct tran
             status = base_fail(w->status, 0, "%s", w->text);
         bytes += (double)w->blocks * (double)r->c->block;
         seconds = w->seconds > seconds ? w->seconds : seconds;
-        if (step == step_ours)
-            r->moved += w->blocks;
     }
     (void)pthread_barrier_destroy(&begin);
-    *bytes_per_s = bytes / seconds;
+    out->bytes_per_s = bytes / seconds;
+    out->cpu_s_per_byte = (double)(processor_ns(r->t) - processor) / 1e9 / bytes;
     return status;
 }
 
-static uint64_t processor_ns(const struct transfer *t)
-{
-    struct timespec own = {0}, other = {0};
-    clockid_t clock;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
-    if (t->child.pid > 0 && clock_getcpuclockid(t->child.pid, &clock) == 0)
-        (void)clock_gettime(clock, &other);
-    return (uint64_t)(own.tv_sec + other.tv_sec) * NS_PER_S +
-           (uint64_t)(own.tv_nsec + other.tv_nsec);
-}
-
-static enum yolk_status turn_of_ours(struct run *r, uint64_t turn_ms, double *bytes_per_s)
+static enum yolk_status turn_of_ours(struct run *r, uint64_t turn_ms, struct rate *out)
 {
     struct yolk_engine_stats before, after;
     yolk_engine_stats(r->t->engine, &before);
-    uint64_t processor = processor_ns(r->t);
-    enum yolk_status status = turn(r, step_ours, 0, turn_ms, bytes_per_s);
-    r->processor_ns += processor_ns(r->t) - processor;
+    enum yolk_status status = turn(r, step_ours, 0, turn_ms, out);
     yolk_engine_stats(r->t->engine, &after);
     uint64_t asked = after.tasks_submitted - before.tasks_submitted,
              done = after.tasks_ok - before.tasks_ok;
@@ -211,16 +218,43 @@ static enum yolk_status turn_of_ours(struct run *r, uint64_t turn_ms, double *by
     return status;
 }
 
+static void medians(const struct rate *turns, uint32_t count, struct rate *out)
+{
+    double rates[TRANSFER_TURNS_MAX], processor[TRANSFER_TURNS_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        rates[i] = turns[i].bytes_per_s;
+        processor[i] = turns[i].cpu_s_per_byte;
+    }
+    out->bytes_per_s = bench_median(rates, count);
+    out->cpu_s_per_byte = bench_median(processor, count);
+}
+
+static void tell_rates(const struct run *r, const struct rate *ours,
+                       const struct rate bare[BARE_MAX][TRANSFER_TURNS_MAX],
+                       struct transfer_figures *out)
+{
+    struct rate median;
+    medians(ours, r->c->turns, &median);
+    out->bytes_per_s = median.bytes_per_s;
+    out->cpu_s_per_gb = median.cpu_s_per_byte * 1e9;
+    for (uint32_t b = 0; b < transfer_bare_count(r->t); b++) {
+        medians(bare[b], r->c->turns, &median);
+        if (out->ceiling_name != NULL && median.bytes_per_s <= out->ceiling_bytes_per_s)
+            continue;
+        out->ceiling_name = transfer_bare_name(r->t, b);
+        out->ceiling_bytes_per_s = median.bytes_per_s;
+        out->ceiling_cpu_s_per_gb = median.cpu_s_per_byte * 1e9;
+    }
+}
+
 static enum yolk_status all_turns(struct run *r, struct transfer_figures *out)
 {
-    double ours[TRANSFER_TURNS_MAX], bare[BARE_MAX][TRANSFER_TURNS_MAX], ignored;
+    struct rate ours[TRANSFER_TURNS_MAX], bare[BARE_MAX][TRANSFER_TURNS_MAX], ignored;
     uint32_t bare_count = transfer_bare_count(r->t);
     /* One of each to warm up: connections, page tables, memory of batches. */
     enum yolk_status status = turn_of_ours(r, r->c->turn_ms / 4, &ignored);
     for (uint32_t i = 0; i < r->c->threads && status == YOLK_OK; i++)
         memset(r->workers[i].latency, 0, sizeof(*r->workers[i].latency));
-    r->moved = 0;
-    r->processor_ns = 0;
     for (uint32_t b = 0; b < bare_count && status == YOLK_OK; b++)
         status = turn(r, transfer_bare_step, b, r->c->turn_ms / 4, &ignored);
     for (uint32_t i = 0; i < r->c->turns && status == YOLK_OK; i++) {
@@ -229,17 +263,9 @@ static enum yolk_status all_turns(struct run *r, struct transfer_figures *out)
             status = turn(r, transfer_bare_step, (b + i) % bare_count, r->c->turn_ms,
                           &bare[(b + i) % bare_count][i]);
     }
-    if (status != YOLK_OK)
-        return status;
-    out->bytes_per_s = bench_median(ours, r->c->turns);
-    for (uint32_t b = 0; b < bare_count; b++) {
-        double rate = bench_median(bare[b], r->c->turns);
-        if (out->ceiling_name != NULL && rate <= out->ceiling_bytes_per_s)
-            continue;
-        out->ceiling_name = transfer_bare_name(r->t, b);
-        out->ceiling_bytes_per_s = rate;
-    }
-    return YOLK_OK;
+    if (status == YOLK_OK)
+        tell_rates(r, ours, bare, out);
+    return status;
 }
 
 /* ---- what it costs beside time ---- */
@@ -298,8 +324,6 @@ static void tell_latency(const struct run *r, struct transfer_figures *out)
     out->p50_ns = bench_latency_quantile(all, 0.50);
     out->p99_ns = bench_latency_quantile(all, 0.99);
     out->p999_ns = bench_latency_quantile(all, 0.999);
-    double moved = (double)r->moved * (double)r->c->block * (r->t->options.check ? 2 : 1);
-    out->cpu_s_per_gb = (double)r->processor_ns / moved;
 }
 
 /* ---- a case ---- */

@@ -71,13 +71,13 @@ static enum yolk_status add_descriptors(struct bench_report *bench, struct trans
     double ours = (double)block / f.bytes_per_s * 1e9,
            bare = (double)block / f.ceiling_bytes_per_s * 1e9;
     bench_add(bench, &(struct bench_row){.name = name,
-                                         .unit = "ns a block",
+                                         .unit = "cpu ns a block",
                                          .value = ours,
                                          .ceiling_name = f.ceiling_name,
                                          .ceiling = bare,
                                          .less_is_better = true});
     bench_add(bench, &(struct bench_row){.name = beyond,
-                                         .unit = "ns a block",
+                                         .unit = "cpu ns a block",
                                          .value = ours - bare,
                                          .bound = limit_ns > 0 ? BENCH_VALUE_AT_MOST : BENCH_OPEN,
                                          .limit = limit_ns});

@@ -13,78 +13,22 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "base/buf.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "platform/clock.h"
-#include "platform/net.h"
-#include "platform/thread.h"
-#include "transport/shm/internal.h"
+#include "transport/shm/consumer.h"
 
 enum {
     INPUT_MAX = 2048,
     BACKOFF_MIN_MS = 10,
     BACKOFF_MAX_MS = 1000,
-    COPY_CHUNK = 1024 * 1024,
-    SLICE_MAX = 4 * 1024 * 1024,
-    AHEAD_STEP = 2 * 1024 * 1024, /* one page table */
-    CONNECT_WAIT_MS = 20,         /* of one call; then its caller may look at its deadlines */
-    MAP_WAIT_MS = 200,            /* likewise; its caller would rather wait than have a copy */
-    /* Of a run of ios; then it is looked whether the provider wants the mapping gone. */
-    LOOK_IOS = 64,
-    LOOK_BYTES = 1024 * 1024,
-};
-
-enum link_state { SHM_CLOSED, SHM_HELLO, SHM_WAIT_OPENED, SHM_READY };
-
-struct link {
-    struct shm_target *target;
-    bool writable;
-    struct mutex mutex;
-    /* under the mutex */
-    enum link_state state;
-    int fd;
-    uint64_t deadline_ns;
-    struct wire_hello_machine hello;
-    struct base_buf out, in;
-    struct memory_mapping data, page;
-    /* For each AHEAD_STEP of data whether its pages were mapped; NULL: no memory for that. Read and
-     * written by those who use the mapping. */
-    _Atomic bool *ahead;
-    uint64_t size;
-    uint32_t users;
-    bool pinned;      /* target_map gave the address away */
-    _Atomic int dead; /* a status once it must not be used any more; written under the mutex */
-    bool was_ready;
-    int last_status;
-    char last_text[200];
-    uint64_t retry_ns, backoff_ns;
-};
-
-struct shm_target {
-    const struct shm_settings *settings;
-    struct net_address address;
-    char instance[SHM_INSTANCE_TEXT];
-    uint64_t segment, size, session;
-    struct link links[2]; /* [0] reads, [1] writes */
-};
-
-/* A run under way on one of the links. */
-struct run {
-    bool entered;
-    uint32_t ios; /* since it was looked */
-    uint64_t bytes;
-};
-
-struct channel {
-    struct shm_target *target;
-    struct run runs[2];
+    MAP_WAIT_MS = 200, /* of one call; its caller would rather wait than have a copy */
 };
 
 /* ---- the end of a link ---- */
 
 /* Unmaps before it closes: the provider takes the closing as proof. Holds the mutex. */
-static void link_reset(struct link *l)
+static void link_reset(struct shm_link *l)
 {
     if (l->data.address != NULL)
         memory_unmap(&l->data);
@@ -102,13 +46,13 @@ static void link_reset(struct link *l)
     l->dead = YOLK_OK;
 }
 
-static void link_release_if_dead(struct link *l)
+static void link_release_if_dead(struct shm_link *l)
 {
     if (l->dead != YOLK_OK && l->users == 0 && !l->pinned)
         link_reset(l);
 }
 
-static int link_fail(struct link *l, int status)
+static int link_fail(struct shm_link *l, int status)
 {
     l->last_status = status;
     (void)snprintf(l->last_text, sizeof l->last_text, "%s", yolk_last_error());
@@ -124,7 +68,7 @@ static int link_fail(struct link *l, int status)
 
 /* ---- connecting ---- */
 
-static int connect_status(const struct link *l, int error)
+static int connect_status(const struct shm_link *l, int error)
 {
     if (l->was_ready || error == ECONNREFUSED)
         return base_fail(YOLK_ERR_PEER_DEAD, error, "shm: the provider is gone");
@@ -132,7 +76,7 @@ static int connect_status(const struct link *l, int error)
                      "shm: its socket is not here (another machine, container or user)");
 }
 
-static int link_open(struct link *l)
+static int link_open(struct shm_link *l)
 {
     struct shm_target *t = l->target;
     struct wire_hello_options options;
@@ -162,7 +106,7 @@ static int link_open(struct link *l)
     return YOLK_OK;
 }
 
-static int hello_finished(struct link *l)
+static int hello_finished(struct shm_link *l)
 {
     char instance[SHM_INSTANCE_TEXT];
     uint8_t bytes[SHM_OPEN_SIZE];
@@ -177,7 +121,7 @@ static int hello_finished(struct link *l)
     return shm_send_fds(l->fd, bytes, sizeof bytes, NULL, 0);
 }
 
-static int step_hello(struct link *l)
+static int step_hello(struct shm_link *l)
 {
     struct wire_header header;
     size_t got = 0, want = WIRE_HEADER_SIZE;
@@ -216,7 +160,7 @@ static int step_hello(struct link *l)
 }
 
 /* Maps what was handed over; memory_map refuses a descriptor that could shrink under us. */
-static int link_map(struct link *l, const struct shm_opened *opened, const int fds[2])
+static int link_map(struct shm_link *l, const struct shm_opened *opened, const int fds[2])
 {
     char instance[SHM_INSTANCE_TEXT];
     if (fds[0] < 0 || fds[1] < 0)
@@ -229,7 +173,7 @@ static int link_map(struct link *l, const struct shm_opened *opened, const int f
         return status;
     /* A child that is forked meanwhile must not keep a mapping that nobody counts. */
     (void)madvise(l->data.address, l->data.size, MADV_DONTFORK);
-    l->ahead = calloc(l->data.size / AHEAD_STEP + 1, sizeof *l->ahead);
+    l->ahead = calloc(l->data.size / SHM_AHEAD_STEP + 1, sizeof *l->ahead);
     const struct shm_header *header = l->page.address;
     shm_instance_format(header->instance, instance);
     if (header->magic != SHM_HEADER_MAGIC || strcmp(instance, l->target->instance) != 0)
@@ -241,7 +185,7 @@ static int link_map(struct link *l, const struct shm_opened *opened, const int f
     return YOLK_OK;
 }
 
-static int step_opened(struct link *l)
+static int step_opened(struct shm_link *l)
 {
     uint8_t bytes[SHM_OPENED_SIZE];
     struct shm_opened opened;
@@ -263,7 +207,7 @@ static int step_opened(struct link *l)
 }
 
 /* OK: ready. AGAIN: not yet. Holds the mutex. */
-static int link_drive(struct link *l)
+static int link_drive(struct shm_link *l)
 {
     int status = YOLK_OK;
     link_release_if_dead(l);
@@ -284,18 +228,12 @@ static int link_drive(struct link *l)
 
 /* ---- using it ---- */
 
-static uint64_t link_segment(const struct link *l)
-{
-    const struct shm_header *header = l->page.address;
-    return atomic_load_explicit(&header->segment, memory_order_acquire);
-}
-
 /* Lets go of a mapping that the provider has ended. Holds the mutex. */
-static int link_look(struct link *l)
+static int link_look(struct shm_link *l)
 {
     if (l->state != SHM_READY || l->dead != YOLK_OK)
         return l->dead;
-    if (link_segment(l) != l->target->segment)
+    if (shm_link_segment(l) != l->target->segment)
         l->dead = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
     else if (net_is_dead(l->fd))
         l->dead = base_fail(YOLK_ERR_PEER_DEAD, 0, "shm: the provider ended the connection");
@@ -305,16 +243,15 @@ static int link_look(struct link *l)
 }
 
 /* A fence waits for both links, but a caller that only reads comes by only one. */
-static void link_look_at_other(struct link *l)
+static void link_look_at_other(struct shm_link *l)
 {
-    struct link *other = &l->target->links[l->writable ? 0 : 1];
+    struct shm_link *other = &l->target->links[l->writable ? 0 : 1];
     mutex_lock(&other->mutex);
     (void)link_look(other);
     mutex_unlock(&other->mutex);
 }
 
-/* OK: the mapping stays until link_leave. */
-static int link_enter(struct link *l)
+int shm_link_enter(struct shm_link *l)
 {
     mutex_lock(&l->mutex);
     int status = link_drive(l);
@@ -328,7 +265,7 @@ static int link_enter(struct link *l)
     return status;
 }
 
-static void link_leave(struct link *l)
+void shm_link_leave(struct shm_link *l)
 {
     mutex_lock(&l->mutex);
     l->users--;
@@ -336,13 +273,12 @@ static void link_leave(struct link *l)
     mutex_unlock(&l->mutex);
 }
 
-/* AGAIN: not yet connected at until_ns. */
-static int link_connect(struct link *l, uint64_t until_ns)
+int shm_link_connect(struct shm_link *l, uint64_t until_ns)
 {
     for (;;) {
-        int status = link_enter(l);
+        int status = shm_link_enter(l);
         if (status == YOLK_OK)
-            link_leave(l);
+            shm_link_leave(l);
         if (status != YOLK_ERR_AGAIN)
             return status;
         if (clock_real_now_ns() >= until_ns)
@@ -408,10 +344,10 @@ void shm_target_close(void *target)
 enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size)
 {
     struct shm_target *t = target;
-    struct link *l = &t->links[0];
-    int status = link_connect(l, clock_after_ms(clock_real_now_ns(), MAP_WAIT_MS));
+    struct shm_link *l = &t->links[0];
+    int status = shm_link_connect(l, clock_after_ms(clock_real_now_ns(), MAP_WAIT_MS));
     if (status == YOLK_OK)
-        status = link_enter(l);
+        status = shm_link_enter(l);
     if (status != YOLK_OK)
         return (enum yolk_status)status;
     mutex_lock(&l->mutex);
@@ -419,130 +355,6 @@ enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size)
     *base = l->data.address;
     *size = l->size;
     mutex_unlock(&l->mutex);
-    link_leave(l);
+    shm_link_leave(l);
     return YOLK_OK;
-}
-
-enum yolk_status shm_channel_open(void *target, void **out)
-{
-    struct shm_target *t = target;
-    if (atomic_load(&t->settings->stopped))
-        return base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped");
-    int status = link_connect(&t->links[0], clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS));
-    if (status != YOLK_OK)
-        return (enum yolk_status)status;
-    struct channel *ch = calloc(1, sizeof *ch);
-    if (ch == NULL)
-        return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: channel");
-    ch->target = t;
-    *out = ch;
-    return YOLK_OK;
-}
-
-static void run_end(struct channel *ch, int which)
-{
-    if (ch->runs[which].entered)
-        link_leave(&ch->target->links[which]);
-    ch->runs[which] = (struct run){0};
-}
-
-void shm_channel_flush(void *channel)
-{
-    run_end(channel, 0);
-    run_end(channel, 1);
-}
-
-enum yolk_status shm_channel_close(void *channel)
-{
-    shm_channel_flush(channel);
-    free(channel);
-    return YOLK_OK;
-}
-
-/* OK: the mapping stays until the run ends. */
-static int run_go_on(struct channel *ch, int which, uint64_t size)
-{
-    struct run *run = &ch->runs[which];
-    struct link *l = &ch->target->links[which];
-    if (run->entered && ++run->ios < LOOK_IOS && (run->bytes += size) < LOOK_BYTES &&
-        atomic_load_explicit(&l->dead, memory_order_relaxed) == YOLK_OK &&
-        link_segment(l) == ch->target->segment)
-        return YOLK_OK;
-    run_end(ch, which);
-    int status = link_enter(l);
-    run->entered = status == YOLK_OK;
-    run->bytes = size;
-    return status;
-}
-
-static enum yolk_submit submit_failed(struct yolk_io *io, int status)
-{
-    io->status = (enum yolk_status)status;
-    io->transferred = 0;
-    return YOLK_SUBMIT_FAILED;
-}
-
-/* Mapping a step at once costs a tenth of taking a fault for each of its pages. */
-static void map_ahead(struct link *l, uint64_t offset, uint64_t size)
-{
-    if (l->ahead == NULL || size == 0)
-        return;
-    for (uint64_t at = offset / AHEAD_STEP; at <= (offset + size - 1) / AHEAD_STEP; at++) {
-        if (atomic_load_explicit(&l->ahead[at], memory_order_relaxed))
-            continue;
-        uint64_t start = at * AHEAD_STEP, left = l->data.size - start;
-        memory_map_ahead((char *)l->data.address + start, left < AHEAD_STEP ? left : AHEAD_STEP,
-                         l->writable);
-        /* Two who come at once both map it, which does no harm. */
-        atomic_store_explicit(&l->ahead[at], true, memory_order_relaxed);
-    }
-}
-
-static void copy_chunks(uint8_t *to, const uint8_t *from, uint64_t size)
-{
-    while (size > 0) {
-        size_t n = size < COPY_CHUNK ? (size_t)size : COPY_CHUNK;
-        copy_stream(to, from, n);
-        to += n;
-        from += n;
-        size -= n;
-    }
-}
-
-enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
-{
-    struct channel *ch = channel;
-    struct shm_target *t = ch->target;
-    int which = io->opcode == YOLK_WRITE ? 1 : 0;
-    struct link *l = &t->links[which];
-    if (io->size > SLICE_MAX)
-        return submit_failed(io, base_fail(YOLK_ERR_TOO_LARGE, 0, "shm: an io of over 4 MiB"));
-    if (atomic_load_explicit(&t->settings->stopped, memory_order_relaxed))
-        return submit_failed(io, base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped"));
-    int status = run_go_on(ch, which, io->size);
-    if (status == YOLK_ERR_AGAIN)
-        return YOLK_SUBMIT_AGAIN; /* the first write: the provider has not answered yet */
-    if (status != YOLK_OK)
-        return submit_failed(io, status);
-    uint8_t *remote = l->data.address;
-    if (io->offset > l->size || io->size > l->size - io->offset) {
-        status = base_fail(YOLK_ERR_INVALID, 0, "shm: outside the segment");
-    } else if (io->size > 0) {
-        map_ahead(l, io->offset, io->size);
-        if (io->opcode == YOLK_WRITE)
-            copy_chunks(remote + io->offset, io->local, io->size);
-        else
-            copy_chunks(io->local, remote + io->offset, io->size);
-        /* The copy comes first, then the look at the id. */
-        atomic_thread_fence(memory_order_seq_cst);
-        if (link_segment(l) != t->segment)
-            status = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
-    }
-    if (status != YOLK_OK) {
-        run_end(ch, which); /* what is wrong with the link is looked at by the next one */
-        return submit_failed(io, status);
-    }
-    io->status = YOLK_OK;
-    io->transferred = io->size;
-    return YOLK_SUBMIT_DONE;
 }

@@ -90,8 +90,13 @@ YOLK_MUST_USE enum yolk_status shm_target_open(const struct shm_settings *settin
                                                uint64_t session, void **out);
 void shm_target_close(void *target);
 YOLK_MUST_USE enum yolk_status shm_target_map(void *target, const void **base, uint64_t *size);
+
+/* ---- channel.c ---- */
+enum { SHM_DEPTH_MAX = 1024 };
+#define SHM_SLICE_MAX ((uint64_t)4 * 1024 * 1024)
 YOLK_MUST_USE enum yolk_status shm_channel_open(void *target, void **out);
 enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io);
+uint32_t shm_channel_poll(void *channel, struct yolk_completion *completions, uint32_t max);
 /* The end of a run of submits: lets go of the mapping, which a provider may want to be gone. */
 void shm_channel_flush(void *channel);
 YOLK_MUST_USE enum yolk_status shm_channel_close(void *channel);

@@ -10,8 +10,6 @@
 #include "platform/memory.h"
 #include "transport/shm/internal.h"
 
-enum { SLICE_MAX = 4 * 1024 * 1024, DEPTH_MAX = 1024 };
-
 struct endpoint {
     struct shm_settings settings;
     struct shm_provider *provider;
@@ -91,8 +89,8 @@ static void shm_fini(void *endpoint)
 static void shm_limits(void *endpoint, struct yolk_limits *out)
 {
     (void)endpoint;
-    *out =
-        (struct yolk_limits){.slice_bytes_max = SLICE_MAX, .depth_max = DEPTH_MAX, .alignment = 1};
+    *out = (struct yolk_limits){
+        .slice_bytes_max = SHM_SLICE_MAX, .depth_max = SHM_DEPTH_MAX, .alignment = 1};
 }
 
 static enum yolk_status shm_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
@@ -188,14 +186,6 @@ static enum yolk_status shm_open_channel(void *endpoint, void *target, void **ch
     return shm_channel_open(target, channel);
 }
 
-static uint32_t shm_poll(void *channel, struct yolk_completion *completions, uint32_t max)
-{
-    (void)channel;
-    (void)completions;
-    (void)max;
-    return 0; /* nothing is ever queued */
-}
-
 static const struct yolk_transport_ops shm_ops = {
     .size = sizeof(struct yolk_transport_ops),
     .abi = YOLK_TRANSPORT_ABI,
@@ -220,7 +210,7 @@ static const struct yolk_transport_ops shm_ops = {
     .target_map = shm_map,
     .channel_open = shm_open_channel,
     .submit = shm_channel_submit,
-    .poll = shm_poll,
+    .poll = shm_channel_poll,
     .channel_close = shm_channel_close,
     .flush = shm_channel_flush,
 };
