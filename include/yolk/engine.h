@@ -94,7 +94,7 @@ struct yolk_engine_options {
      * ends in the memory here (of one registration) and in the segment, and are equal in all but
      * size and cookie, are moved as one. Each has its own status, bytes and cancel all the same: a
      * cancel takes back what is under way and posts again what of it the others still miss; what
-     * is refused of them together is tried of each. */
+     * is refused of them together is tried of each. Requests to files are not merged. */
     enum yolk_switch merge;
     uint64_t merge_bytes_max; /* size of a merged request; 0: the default (16 MiB) */
     /* OFF: a failure seen by yolk_engine_batch_poll ends its task, without another try; progress

@@ -295,6 +295,11 @@ struct yolk_transport_ops {
     /* Optional. Comes after a run of submits of which one was QUEUED or DONE; the transport may have
      * gathered what it has to send, or kept hold of something that all of them needed. */
     void (*flush)(void *channel);
+    /* Optional. Would this range move between the two memories, or the memory and the device,
+     * without being copied through a buffer or a cache in between? UNSUPPORTED, the reason in
+     * yolk_last_error(), if not. A transport without it never does that. Moves nothing. */
+    enum yolk_status (*check_direct)(void *endpoint, void *target, const void *local,
+                                     uint64_t offset, uint64_t size);
 };
 
 #ifdef __cplusplus

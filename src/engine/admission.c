@@ -191,12 +191,20 @@ enum yolk_status admission_reserve(struct admission *a, const struct admission_l
     return YOLK_OK;
 }
 
-static void charge(const struct admission_owner *owner)
+void admission_class_charge(struct admission_class *class, uint64_t bytes)
 {
-    if (owner->class->bytes_account != NULL)
-        owner->class->bytes_account->bytes += owner->bytes;
-    if (owner->class->requests_account != NULL)
-        owner->class->requests_account->requests++;
+    if (class->bytes_account != NULL)
+        class->bytes_account->bytes += bytes;
+    if (class->requests_account != NULL)
+        class->requests_account->requests++;
+}
+
+void admission_class_credit(struct admission_class *class, uint64_t bytes)
+{
+    if (class->bytes_account != NULL)
+        class->bytes_account->bytes -= bytes;
+    if (class->requests_account != NULL)
+        class->requests_account->requests--;
 }
 
 static void start_waiting(struct admission *a, uint32_t index)
@@ -242,22 +250,15 @@ uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admiss
     owner->child = owner->next = owner->before = NONE;
     owner->generation = generation;
     owner->state = WAITING;
-    if (owner->charged)
-        charge(owner);
     start_waiting(a, index);
     return (uint64_t)generation << 32 | index;
 }
 
-static bool account_has_room(const struct admission_class *class, uint64_t bytes)
+bool admission_class_has_room(const struct admission_class *class, uint64_t bytes)
 {
     const struct admission_account *b = class->bytes_account, *r = class->requests_account;
     return (b == NULL || (b->bytes <= b->bytes_max && bytes <= b->bytes_max - b->bytes)) &&
            (r == NULL || r->requests < r->requests_max);
-}
-
-bool admission_class_has_room(const struct admission_class *class, uint64_t bytes)
-{
-    return account_has_room(class, bytes);
 }
 
 bool admission_class_can_ever(const struct admission_class *class, uint64_t bytes)
@@ -288,7 +289,7 @@ static uint32_t next_owner(const struct admission *a, uint64_t now_ns)
             if (head == NONE)
                 continue;
             const struct admission_owner *owner = &a->owners[head];
-            if (!owner->charged && !account_has_room(owner->class, owner->bytes))
+            if (!owner->charged && !admission_class_has_room(owner->class, owner->bytes))
                 continue;
             uint32_t its = standing(a, owner, now_ns);
             if (best == NONE || its < best_standing ||
@@ -314,7 +315,7 @@ const struct admission_owner *admission_pick(struct admission *a, uint64_t now_n
         return NULL;
     stop_waiting(a, index);
     if (!owner->charged)
-        charge(owner);
+        admission_class_charge(owner->class, owner->bytes);
     owner->charged = true;
     owner->state = DISPATCHED;
     a->dispatched++;
@@ -349,12 +350,8 @@ void admission_end(struct admission *a, uint64_t token)
         a->dispatched--;
         a->bytes_dispatched -= owner->bytes;
     }
-    if (owner->charged) {
-        if (owner->class->bytes_account != NULL)
-            owner->class->bytes_account->bytes -= owner->bytes;
-        if (owner->class->requests_account != NULL)
-            owner->class->requests_account->requests--;
-    }
+    if (owner->charged)
+        admission_class_credit(owner->class, owner->bytes);
     a->outstanding--;
     a->bytes_outstanding -= owner->bytes;
     if (owner->staging) {

@@ -49,7 +49,8 @@ struct admission_owner {
     uint64_t deadline_ns; /* ADMISSION_NEVER: none */
     enum yolk_priority priority;
     bool staging;
-    bool charged; /* takes its place in the accounts at once, not when it is dispatched */
+    bool
+        charged; /* the caller charged its class already; else that is done when it is dispatched */
     struct admission_class *class;
     void *batch;
     uint32_t task;
@@ -100,5 +101,7 @@ void admission_end(struct admission *a, uint64_t token);
 /* Has the contract of this class room for such a request now, and would it ever? */
 bool admission_class_has_room(const struct admission_class *class, uint64_t bytes);
 bool admission_class_can_ever(const struct admission_class *class, uint64_t bytes);
+void admission_class_charge(struct admission_class *class, uint64_t bytes);
+void admission_class_credit(struct admission_class *class, uint64_t bytes);
 
 #endif

@@ -251,6 +251,7 @@ static void contracts_hold_back_their_own_only(void **state)
     admission_end(&queue, first);
     assert_int_equal(pick(0), 1);
     /* By count, and charged when it comes. */
+    admission_class_charge(&bound, 1);
     uint64_t waits =
         add(0, (struct admission_owner){.bytes = 1, .task = 3, .class = &bound, .charged = true});
     assert_false(admission_class_has_room(&bound, 1));

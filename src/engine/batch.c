@@ -57,6 +57,8 @@ static struct batch *new_chunk(struct batch_table *table)
     for (uint32_t i = 0; i < ENGINE_BATCH_CHUNK; i++) {
         pthread_mutex_init(&chunk[i].lock, NULL);
         base_list_init(&chunk[i].quarantine);
+        base_list_init(&chunk[i].gate.node);
+        atomic_init(&chunk[i].gate.released, BATCH_NONE);
         chunk[i].index = table->count + i;
         /* The first slot is used at once, the others are linked in rising order. */
         chunk[i].next_free = i + 1 < ENGINE_BATCH_CHUNK ? table->count + i + 1 : table->free_head;
@@ -116,6 +118,7 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
     }
     pthread_mutex_lock(&batch->lock);
     batch->state = state;
+    batch->state.kinds = engine->kinds;
     batch->tasks = tasks;
     batch->generation++;
     batch->live = true;
@@ -145,6 +148,7 @@ static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint
 /* What the request before this one of the same call was given: its task still holds it, so another
  * reference needs no lock. */
 struct admitted {
+    uint32_t accepted, merged;
     const struct yolk_request *request; /* NULL: none */
     uint64_t handle;
     struct segment *segment; /* NULL: none */
@@ -171,6 +175,19 @@ static struct registration *take_registration(struct yolk_engine *engine, const 
     return same;
 }
 
+static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_request *request,
+                                  struct segment *segment, const struct registration *registration,
+                                  struct engine_task *task)
+{
+    enum yolk_status status =
+        engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
+    if (status != YOLK_OK || task->gate.contract == NULL)
+        return status;
+    task->wish.first_only = (task->gate.contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
+    task->staging = request->intent == YOLK_INTENT_STAGING_INTERNAL;
+    return gate_check(engine, &task->gate, request);
+}
+
 /* Checks all that can be checked without touching memory; takes the references a task needs. */
 static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_request *request,
                               uint64_t now_ns, struct admitted *before, struct engine_task *task)
@@ -180,6 +197,7 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     enum yolk_status status = engine_check_request(request);
     if (status != YOLK_OK)
         return status;
+    task->gate.contract = gate_contract(engine, request, &task->priority);
     if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
     struct segment *segment = take_segment(engine, request->segment, before);
@@ -197,6 +215,8 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
                            request->local, (unsigned long long)request->size);
     else if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
         status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
+    else
+        status = read_wish(engine, request, segment, registration, task);
     if (status != YOLK_OK) {
         if (registration != NULL)
             registry_release(registration);
@@ -210,13 +230,25 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     task->size = request->size;
     task->ticket = request->ticket;
     task->opcode = request->opcode;
-    task->hint = engine_transport_by_name(engine, request->hint);
     before->request = request;
     before->handle = request->segment;
     before->segment = segment;
     if (registration != NULL)
         before->registration = registration;
     return YOLK_OK;
+}
+
+/* A policy may be for requests of this one's size and not of the other's. */
+static bool same_wish(struct yolk_engine *engine, const struct yolk_request *request,
+                      const struct admitted *before, const struct engine_task *task)
+{
+    struct engine_wish wish;
+    if (!engine->has_policies)
+        return true;
+    if (engine_wish_read(engine, request, task->priority, before->segment, before->registration,
+                         &wish) != YOLK_OK)
+        return false;
+    return wish.policy == task->wish.policy;
 }
 
 /* Whether the request goes on where the one before it in the same submit ends. */
@@ -228,18 +260,23 @@ static bool joins(struct yolk_engine *engine, const struct batch *batch,
         registration == NULL)
         return false;
     uint32_t head = batch->state.tasks[batch->state.task_count - 1].head;
-    if (!merge_joins(before->request, request, batch->state.tasks[head].span,
+    /* A file's device does several at once sooner than one long one. */
+    if (before->segment->file ||
+        !merge_joins(before->request, request, batch->state.tasks[head].span,
                      engine->merge_bytes_max))
         return false;
     uint64_t inside = (uint64_t)(uintptr_t)request->local - registration->start;
+    const struct engine_task *task = &batch->tasks[head];
     return inside <= registration->size && request->size <= registration->size - inside &&
            request->size <= before->segment->size - request->offset &&
-           !range_is_stuck(engine, request->local, request->size);
+           !range_is_stuck(engine, request->local, request->size) &&
+           gate_may_merge(engine, &task->gate, batch->state.tasks[head].span + request->size) &&
+           same_wish(engine, request, before, task);
 }
 
 /* The head of the group holds what all of it needs. */
-static void join_task(struct yolk_engine *engine, struct batch *batch,
-                      const struct yolk_request *request, struct admitted *before)
+static void join_task(struct batch *batch, const struct yolk_request *request,
+                      struct admitted *before)
 {
     uint32_t index = batch_state_join(&batch->state, request->size, request->cookie);
     struct engine_task *task = &batch->tasks[index];
@@ -248,8 +285,8 @@ static void join_task(struct yolk_engine *engine, struct batch *batch,
     task->local = request->local;
     task->size = request->size;
     before->request = request;
-    ENGINE_COUNT(engine, submitted, 1);
-    ENGINE_COUNT(engine, merged, 1);
+    before->accepted++;
+    before->merged++;
 }
 
 static void add_task(struct yolk_engine *engine, struct batch *batch,
@@ -259,7 +296,7 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
     struct engine_task *task = &batch->tasks[batch->state.task_count];
     *verdict = YOLK_OK;
     if (joins(engine, batch, request, before)) {
-        join_task(engine, batch, request, before);
+        join_task(batch, request, before);
         return;
     }
     memset(task, 0, sizeof(*task));
@@ -272,11 +309,59 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
     if (*verdict != YOLK_OK) {
         (void)batch_state_reject(&batch->state, *verdict, request->cookie);
         task->counted = true;
+        task->gate.contract = NULL;
         return;
     }
-    ENGINE_COUNT(engine, submitted, 1);
+    before->accepted++;
     uint64_t deadline = request->deadline_ns == 0 ? BATCH_NEVER : request->deadline_ns;
-    (void)batch_state_add(&batch->state, request->size, deadline, request->cookie);
+    const struct batch_rank rank = {.level = (uint8_t)task->priority,
+                                    .exact = (request->flags & YOLK_REQUEST_EXACT) != 0,
+                                    .held = engine->gate.on,
+                                    .now_ns = now_ns};
+    (void)batch_state_add_ranked(&batch->state, request->size, deadline, request->cookie, rank);
+}
+
+/* The gate has no room for all: as if the submit had never been. */
+static void take_back(struct yolk_engine *engine, struct batch *batch, uint32_t first)
+{
+    for (uint32_t i = first; i < batch->state.task_count; i++) {
+        struct engine_task *task = &batch->tasks[i];
+        if (task->gate.contract != NULL)
+            gate_forget(engine, &task->gate, task->size);
+        if (task->registration != NULL)
+            registry_release(task->registration);
+        if (task->segment != NULL)
+            segment_release(task->segment);
+    }
+    batch_state_truncate(&batch->state, first);
+}
+
+static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
+                                const struct yolk_request *requests, uint32_t count,
+                                enum yolk_status *verdicts)
+{
+    uint64_t now_ns = engine_now(engine);
+    uint32_t first = batch->state.task_count;
+    struct admitted before = {0};
+    enum yolk_status result = YOLK_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        add_task(engine, batch, &requests[i], now_ns, &before, &verdicts[i]);
+        if (result == YOLK_OK)
+            result = verdicts[i];
+    }
+    if (engine->gate.on) {
+        enum yolk_status status = gate_admit(engine, batch, first, now_ns);
+        if (status != YOLK_OK) {
+            take_back(engine, batch, first);
+            for (uint32_t i = 0; i < count; i++)
+                verdicts[i] = status;
+            return status;
+        }
+    }
+    ENGINE_COUNT(engine, submitted, before.accepted);
+    if (before.merged > 0)
+        ENGINE_COUNT(engine, merged, before.merged);
+    return result;
 }
 
 enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t handle,
@@ -295,15 +380,9 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
         result = base_fail(YOLK_ERR_LIMIT, 0, "the batch has room for %u more tasks, not %u",
                            batch->state.task_room - batch->state.task_count, count);
     } else {
-        uint64_t now_ns = engine_now(engine);
-        struct admitted before = {0};
         if (first != NULL)
             *first = batch->state.task_count;
-        for (uint32_t i = 0; i < count; i++) {
-            add_task(engine, batch, &requests[i], now_ns, &before, &verdicts[i]);
-            if (result == YOLK_OK)
-                result = verdicts[i];
-        }
+        result = add_all(engine, batch, requests, count, verdicts);
         (void)batch_progress(engine, batch);
     }
     pthread_mutex_unlock(&batch->lock);
@@ -352,8 +431,10 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
         result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
     } else {
         const struct batch_task *task = &batch->state.tasks[index];
+        batch->no_failover = !engine->failover_on_poll;
         if (!task->terminal)
             (void)batch_progress(engine, batch);
+        batch->no_failover = false;
         tell_status(engine, batch, index, out);
     }
     pthread_mutex_unlock(&batch->lock);
@@ -448,7 +529,7 @@ static uint32_t collect_fds(struct yolk_engine *engine, struct batch *batch, str
         *complete = *complete && n > 0;
         count += n;
     }
-    *complete = *complete && count > 0;
+    *complete = *complete && count > 0 && batch->gate.held == 0;
     return count;
 }
 

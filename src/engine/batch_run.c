@@ -67,6 +67,9 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
         count_result(engine, state->failure);
         counted_end(engine, batch, index);
     }
+    struct engine_task *owner = &batch->tasks[state->head];
+    if (owner->gate.contract != NULL && batch->state.tasks[state->head].open == 0)
+        gate_end(engine, batch, state->head);
     if (state->taken > 0) {
         if (base_list_empty(&task->stuck)) {
             pthread_mutex_lock(&engine->stuck_lock);
@@ -137,18 +140,21 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     uint32_t index;
     if (transferred > size)
         transferred = size;
+    uint64_t exhausted = batch->state.exhausted;
     enum batch_outcome outcome =
         batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
     assert(outcome != BATCH_UNKNOWN);
     struct engine_task *task = &batch->tasks[index];
     counted_over(engine, batch, task, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
-    if (batch_status_blames_route(status))
+    if (failover_blames_route(status))
         channel->broken = true;
     if (task->opcode == YOLK_READ)
         ENGINE_COUNT(engine, bytes_read, transferred);
     else
         ENGINE_COUNT(engine, bytes_written, transferred);
+    if (batch->state.exhausted != exhausted)
+        ENGINE_COUNT(engine, exhausted, 1);
     if (outcome == BATCH_RETRY) {
         ENGINE_COUNT(engine, retried, 1);
         task->channel = BATCH_NONE; /* the next slice chooses anew */
@@ -276,7 +282,8 @@ static bool same_choice(const struct batch *batch, const struct engine_task *tas
 {
     const struct engine_choice *before = &batch->choice;
     if (tried != 0 || before->segment != task->segment || before->opcode != task->opcode ||
-        before->hint != task->hint || before->accepted != accepted_by(task))
+        !engine_wish_equal(before->wish, task->wish) || task->wish.direct ||
+        before->accepted != accepted_by(task))
         return false;
     const struct engine_channel *channel = &batch->channels[before->channel];
     if (!channel_serves(channel, task->segment) ||
@@ -300,8 +307,16 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
     counted_dispatch(batch, task, now_ns);
     enum yolk_status failed = YOLK_OK;
     for (;;) {
-        struct route_query query = {task->segment, task->opcode, accepted_by(task),
-                                    avoid,         task->hint,   false};
+        const struct route_query query = {
+            .segment = task->segment,
+            .opcode = task->opcode,
+            .accepted = accepted_by(task),
+            .tried = avoid,
+            .wish = task->wish,
+            .memory = task->registration != NULL ? task->registration->memory : POLICY_CPU,
+            .local = task->local,
+            .offset = task->offset,
+            .size = task->size};
         uint8_t transport;
         enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, &transport);
         if (status != YOLK_OK)
@@ -310,7 +325,7 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         if (status == YOLK_OK) {
             task->channel = *out;
             batch->choice = (struct engine_choice){task->segment, accepted_by(task), *out,
-                                                   task->opcode, task->hint};
+                                                   task->opcode, task->wish};
             return YOLK_OK;
         }
         if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
@@ -470,13 +485,13 @@ static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint
     }
 }
 
-static bool post_all(struct yolk_engine *engine, struct batch *batch)
+static bool post_level(struct yolk_engine *engine, struct batch *batch, uint8_t level)
 {
     bool moved = false;
     uint32_t full = 0;
-    batch->choice.segment = NULL;
-    for (uint32_t left = batch->state.queue_length; left > 0 && full < FULL_SKIPS_MAX; left--) {
-        uint32_t index = batch_state_dequeue(&batch->state);
+    uint32_t left = batch->state.queues[level].length;
+    for (; left > 0 && full < FULL_SKIPS_MAX; left--) {
+        uint32_t index = batch_state_dequeue_level(&batch->state, level);
         if (index == BATCH_NONE)
             break;
         if (post_task(engine, batch, index, &moved) == POST_FULL)
@@ -484,6 +499,18 @@ static bool post_all(struct yolk_engine *engine, struct batch *batch)
         else
             full = 0;
     }
+    return moved;
+}
+
+static bool post_all(struct yolk_engine *engine, struct batch *batch)
+{
+    bool moved = false;
+    batch->choice.segment = NULL;
+    if (batch_state_has_lower(&batch->state))
+        batch_state_promote(&batch->state, engine_now(engine));
+    for (uint8_t level = 0; level < BATCH_LEVELS; level++)
+        if (batch->state.queues[level].length > 0)
+            moved = post_level(engine, batch, level) || moved;
     return moved;
 }
 
@@ -503,6 +530,7 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
     counted_pass_begin(batch);
+    batch->state.no_retry = batch->no_failover;
     for (uint32_t i = 0; i < batch->channel_count; i++) {
         struct engine_channel *channel = &batch->channels[i];
         channel->full = false;
@@ -511,9 +539,14 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
         if (channel->broken && channel->channel != NULL && channel->in_flight == 0)
             (void)close_channel(engine, batch, channel);
     }
+    batch->state.no_retry = false;
     expire(engine, batch);
-    if (batch->state.queue_length > 0)
-        moved = post_all(engine, batch) || moved;
+    if (engine->gate.on)
+        (void)gate_release(engine, batch);
+    do {
+        if (batch->state.queue_length > 0)
+            moved = post_all(engine, batch) || moved;
+    } while (engine->gate.on && gate_release(engine, batch));
     for (uint32_t i = 0; i < batch->channel_count; i++) {
         struct engine_channel *channel = &batch->channels[i];
         if (channel->posted && channel->channel != NULL)
@@ -542,6 +575,7 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     free(batch->channels);
     free(batch->tasks);
     batch_state_free(&batch->state);
+    atomic_store(&batch->gate.released, BATCH_NONE);
     batch->ios = NULL;
     batch->io_chunks = 0;
     batch->channels = NULL;

@@ -19,8 +19,8 @@ enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, 
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a batch of %u tasks", capacity);
     state->task_room = capacity;
     state->free_head = BATCH_NONE;
-    state->queue_head = BATCH_NONE;
-    state->queue_tail = BATCH_NONE;
+    for (int i = 0; i < BATCH_LEVELS; i++)
+        state->queues[i] = (struct batch_queue){BATCH_NONE, BATCH_NONE, 0};
     state->window = window == 0 ? 1 : window;
     state->attempts_max = attempts_max == 0 ? 1 : attempts_max;
     state->drain_limit_ns = drain_limit_ns;
@@ -61,11 +61,13 @@ static void enqueue(struct batch_state *state, uint32_t index)
         return;
     task->queued = true;
     task->queue_next = BATCH_NONE;
-    if (state->queue_tail == BATCH_NONE)
-        state->queue_head = index;
+    struct batch_queue *queue = &state->queues[task->level];
+    if (queue->tail == BATCH_NONE)
+        queue->head = index;
     else
-        state->tasks[state->queue_tail].queue_next = index;
-    state->queue_tail = index;
+        state->tasks[queue->tail].queue_next = index;
+    queue->tail = index;
+    queue->length++;
     state->queue_length++;
 }
 
@@ -89,7 +91,16 @@ static uint32_t new_task(struct batch_state *state, uint64_t cookie)
 uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
                          uint64_t cookie)
 {
+    return batch_state_add_ranked(state, size, deadline_ns, cookie, (struct batch_rank){0});
+}
+
+uint32_t batch_state_add_ranked(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
+                                uint64_t cookie, struct batch_rank rank)
+{
     uint32_t index = new_task(state, cookie);
+    state->tasks[index].level = rank.level;
+    state->tasks[index].since_ns = rank.now_ns;
+    state->tasks[index].exact = rank.exact;
     state->tasks[index].size = size;
     state->tasks[index].span = size;
     state->tasks[index].open = 1;
@@ -97,8 +108,23 @@ uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t dead
     if (deadline_ns < state->next_due_ns)
         state->next_due_ns = deadline_ns;
     state->pending++;
-    enqueue(state, index);
+    if (!rank.held)
+        enqueue(state, index);
     return index;
+}
+
+void batch_state_release(struct batch_state *state, uint32_t head)
+{
+    enqueue(state, head);
+}
+
+void batch_state_truncate(struct batch_state *state, uint32_t first)
+{
+    for (uint32_t i = first; i < state->task_count; i++) {
+        assert(!state->tasks[i].queued);
+        state->pending -= !state->tasks[i].terminal;
+    }
+    state->task_count = first;
 }
 
 uint32_t batch_state_join(struct batch_state *state, uint64_t size, uint64_t cookie)
@@ -110,6 +136,7 @@ uint32_t batch_state_join(struct batch_state *state, uint64_t size, uint64_t coo
     assert(size > 0 && head->span > 0 && head->cut == 0 && head->open == head->members);
     task->size = size;
     task->start = head->span;
+    task->exact = head->exact;
     task->deadline_ns = head->deadline_ns;
     head->span += size;
     head->members++;
@@ -127,18 +154,44 @@ uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, 
     return index;
 }
 
-uint32_t batch_state_dequeue(struct batch_state *state)
+uint32_t batch_state_dequeue_level(struct batch_state *state, uint8_t level)
 {
-    uint32_t index = state->queue_head;
+    struct batch_queue *queue = &state->queues[level];
+    uint32_t index = queue->head;
     if (index == BATCH_NONE)
         return BATCH_NONE;
     struct batch_task *task = &state->tasks[index];
-    state->queue_head = task->queue_next;
-    if (state->queue_head == BATCH_NONE)
-        state->queue_tail = BATCH_NONE;
+    queue->head = task->queue_next;
+    if (queue->head == BATCH_NONE)
+        queue->tail = BATCH_NONE;
+    queue->length--;
     state->queue_length--;
     task->queued = false;
     return index;
+}
+
+uint32_t batch_state_dequeue(struct batch_state *state)
+{
+    uint32_t index = BATCH_NONE;
+    for (uint8_t level = 0; level < BATCH_LEVELS && index == BATCH_NONE; level++)
+        index = batch_state_dequeue_level(state, level);
+    return index;
+}
+
+void batch_state_promote(struct batch_state *state, uint64_t now_ns)
+{
+    for (uint8_t level = 1; level < BATCH_LEVELS; level++) {
+        uint32_t head;
+        while ((head = state->queues[level].head) != BATCH_NONE) {
+            struct batch_task *task = &state->tasks[head];
+            if (now_ns < task->since_ns || now_ns - task->since_ns < BATCH_PROMOTION_NS)
+                break;
+            (void)batch_state_dequeue_level(state, level);
+            task->level--;
+            task->since_ns += BATCH_PROMOTION_NS;
+            enqueue(state, head);
+        }
+    }
 }
 
 void batch_state_requeue(struct batch_state *state, uint32_t task)
@@ -368,6 +421,8 @@ static void note_failure(struct batch_state *state, uint64_t now_ns, struct batc
                          enum yolk_status status)
 {
     struct batch_task *head = &state->tasks[task->head];
+    if (status == YOLK_ERR_EOF && task->exact)
+        status = YOLK_ERR_IO;
     if (task->failure == YOLK_OK || severity(status) > severity(task->failure))
         task->failure = status;
     if (task->drain_ns == BATCH_NEVER) {
@@ -381,35 +436,6 @@ static void note_failure(struct batch_state *state, uint64_t now_ns, struct batc
         drop_ready(state, head);
     else
         head->holes = true;
-}
-
-bool batch_status_is_retriable(enum yolk_status status)
-{
-    switch (status) {
-    case YOLK_ERR_UNSUPPORTED:
-    case YOLK_ERR_LIMIT:
-    case YOLK_ERR_NO_MEMORY:
-    case YOLK_ERR_CORRUPT:
-    case YOLK_ERR_TIMEOUT:
-    case YOLK_ERR_EOF:
-        return true;
-    case YOLK_ERR_FORKED:
-    case YOLK_ERR_CLOSED:
-        return false;
-    default:
-        return status <= YOLK_ERR_LINK;
-    }
-}
-
-bool batch_status_is_retriable_here(enum yolk_status status)
-{
-    return (status <= YOLK_ERR_LINK && status > YOLK_ERR_PEER_DEAD) || status == YOLK_ERR_CORRUPT ||
-           status == YOLK_ERR_EOF;
-}
-
-bool batch_status_blames_route(enum yolk_status status)
-{
-    return status <= YOLK_ERR_LINK && status != YOLK_ERR_IO;
 }
 
 /* The part of the slice that is in place counts, whatever the rest became. */
@@ -511,17 +537,23 @@ static enum batch_outcome slice_ended(struct batch_state *state, uint64_t now_ns
         status = YOLK_ERR_EOF; /* no bytes at all, twice and thrice */
     slice->attempts++;
     slice->tried |= UINT32_C(1) << slice->route;
-    slice->retry_here = batch_status_is_retriable_here(status);
+    enum failover_kind kind =
+        state->kinds != NULL ? (enum failover_kind)state->kinds[slice->route] : FAILOVER_NETWORK;
+    enum failover_action action = failover_decide(kind, status);
+    slice->retry_here = action == FAILOVER_RETRY;
     slice->last = status;
-    if (wanted && batch_status_is_retriable(status) && slice->attempts < state->attempts_max) {
-        again(state, index);
-        return BATCH_RETRY;
+    if (wanted && action != FAILOVER_FAIL && !state->no_retry) {
+        if (slice->attempts < state->attempts_max) {
+            again(state, index);
+            return BATCH_RETRY;
+        }
+        state->exhausted++;
     }
     /* Whose bytes are in place has them, unless nobody knows what still happens to them. */
     uint32_t first = status == YOLK_ERR_STUCK ? state->touched_first
                                               : merge_member_at(state, slice->task, slice->offset);
     if (wanted && first < state->touched_last && status != YOLK_ERR_STUCK &&
-        !batch_status_blames_route(status)) {
+        !failover_blames_route(status)) {
         /* Of them together, which says nothing of each. */
         slice->alone = true;
         try_anew(state, index);

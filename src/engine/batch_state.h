@@ -12,10 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <yolk/status.h>
+#include "engine/failover.h"
 
 #define BATCH_NONE  UINT32_MAX
 #define BATCH_NEVER UINT64_MAX
+
+enum { BATCH_LEVELS = 3 };
+#define BATCH_PROMOTION_NS UINT64_C(10000000)
 
 enum batch_slice_state { BATCH_SLICE_FREE = 0, BATCH_SLICE_READY, BATCH_SLICE_TAKEN };
 
@@ -63,8 +66,15 @@ struct batch_task {
     bool ending;              /* canceled or out of time */
     bool holes;               /* head: a member ended, so slices leave out its bytes */
     bool queued;
+    bool exact;        /* the end of the data is a failure */
+    uint8_t level;     /* head: of the queue it stands in */
+    uint64_t since_ns; /* head: that it stands in this level */
     bool terminal;
     uint32_t terminal_events; /* must be 1 in the end */
+};
+
+struct batch_queue {
+    uint32_t head, tail, length;
 };
 
 struct batch_state {
@@ -75,10 +85,9 @@ struct batch_state {
     uint32_t slice_count;
     uint32_t slice_room;
     uint32_t free_head;
-    uint32_t queue_head; /* tasks that may have something to post */
-    uint32_t queue_tail;
-    uint32_t queue_length;
-    uint32_t window; /* slices of one task taken at a time */
+    struct batch_queue queues[BATCH_LEVELS]; /* tasks that may have something to post */
+    uint32_t queue_length;                   /* of all */
+    uint32_t window;                         /* slices of one task taken at a time */
     uint32_t attempts_max;
     uint32_t pending;     /* tasks not terminal */
     uint32_t taken;       /* slices, of all tasks */
@@ -87,6 +96,9 @@ struct batch_state {
     uint32_t expire_next;   /* the task that a begun round of expire looks at next; 0: none */
     uint64_t expire_looked; /* tasks that expire looked at, in all: its cost */
     uint64_t unknown;       /* completions ignored */
+    uint64_t exhausted;     /* slices that failed for good after attempts_max tries */
+    const uint8_t *kinds;   /* of the routes, enum failover_kind; NULL: all FAILOVER_NETWORK */
+    bool no_retry;          /* what fails now is not tried again */
     uint32_t touched_first; /* the tasks that the last known completion was about */
     uint32_t touched_last;
 };
@@ -100,6 +112,18 @@ void batch_state_free(struct batch_state *state);
  * none. */
 uint32_t batch_state_add(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
                          uint64_t cookie);
+/* The same with a place among the others. */
+struct batch_rank {
+    uint8_t level; /* 0 is the first; all 0: as batch_state_add */
+    bool exact;
+    bool held; /* not in the queue before batch_state_release */
+    uint64_t now_ns;
+};
+uint32_t batch_state_add_ranked(struct batch_state *state, uint64_t size, uint64_t deadline_ns,
+                                uint64_t cookie, struct batch_rank rank);
+void batch_state_release(struct batch_state *state, uint32_t head);
+/* Takes back all tasks from first on; those that are not refused were added held, and still are. */
+void batch_state_truncate(struct batch_state *state, uint32_t first);
 /* The same, for a task that is joined to the group of the task before it: nothing of that was taken
  * yet, and both have bytes. */
 uint32_t batch_state_join(struct batch_state *state, uint64_t size, uint64_t cookie);
@@ -109,7 +133,15 @@ uint32_t batch_state_reject(struct batch_state *state, enum yolk_status status, 
 /* The next task with something to post, BATCH_NONE if there is none. It leaves the queue; give it
  * back with requeue if batch_state_take was not asked until it answered BATCH_NONE. */
 uint32_t batch_state_dequeue(struct batch_state *state);
+/* The same of one level. */
+uint32_t batch_state_dequeue_level(struct batch_state *state, uint8_t level);
 void batch_state_requeue(struct batch_state *state, uint32_t task);
+/* Those at the head of a level that stood there for BATCH_PROMOTION_NS go one up. */
+void batch_state_promote(struct batch_state *state, uint64_t now_ns);
+static inline bool batch_state_has_lower(const struct batch_state *state)
+{
+    return state->queue_length > state->queues[0].length;
+}
 
 static inline bool batch_task_is_cut(const struct batch_task *head)
 {
@@ -158,11 +190,5 @@ bool batch_state_end(struct batch_state *state, uint64_t now_ns, uint32_t task,
  * slices), or that became STUCK now (*stuck true). BATCH_NONE: no more; call until then, so that
  * one round looks at each task once. */
 uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *stuck);
-
-/* Whether another attempt can help, and whether the same route is worth a try. */
-bool batch_status_is_retriable(enum yolk_status status);
-bool batch_status_is_retriable_here(enum yolk_status status);
-/* Does it say something of the route, beyond this one io? IO is of the medium behind it. */
-bool batch_status_blames_route(enum yolk_status status);
 
 #endif

@@ -36,6 +36,8 @@ static void apply_options(struct yolk_engine *engine, const struct yolk_engine_o
     engine->merge_bytes_max = options->merge == YOLK_SWITCH_OFF ? 0
                               : options->merge_bytes_max == 0   ? UINT64_C(16) << 20
                                                                 : options->merge_bytes_max;
+    engine->strict = options->strict == YOLK_SWITCH_ON;
+    engine->failover_on_poll = options->failover_on_poll != YOLK_SWITCH_OFF;
     engine->breaker_rule.failures_max =
         options->breaker_failures == 0 ? 3 : options->breaker_failures;
     engine->breaker_rule.cooldown_ns =
@@ -50,6 +52,8 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_rwlock_destroy(&engine->segments.lock);
     free(engine->segments.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
+    policy_free(&engine->policies);
+    gate_free(engine);
     free(engine->metrics);
     engine_plugins_unload(&engine->plugins);
     free(engine);
@@ -84,7 +88,9 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     struct yolk_engine_options mine = *options;
     const struct random random = random_real();
     random_bytes(&random, mine.transport.instance, sizeof(mine.transport.instance));
-    enum yolk_status status = engine_transports_start(engine, &mine);
+    enum yolk_status status = gate_start(engine, options);
+    if (status == YOLK_OK)
+        status = engine_transports_start(engine, &mine);
     if (status == YOLK_OK)
         status = quarantine_start(engine);
     if (status != YOLK_OK) {
@@ -145,6 +151,8 @@ void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out
     out->bytes_read = atomic_load(&c->bytes_read);
     out->bytes_written = atomic_load(&c->bytes_written);
     out->breakers_opened = atomic_load(&c->breakers);
+    out->attempts_exhausted = atomic_load(&c->exhausted);
+    gate_stats(engine, out);
     out->quarantined = atomic_load(&engine->quarantine.count);
     out->batches = atomic_load(&engine->batches.in_use);
 }

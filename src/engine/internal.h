@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the engine share. Locks, in the order they may be nested:
- *   batch slot mutex → segment table, registry (read) → route mutex → stuck list. */
+ *   batch slot mutex → segment table, registry (read) → route mutex → stuck list; batch slot mutex
+ * → gate. */
 #ifndef YOLK_ENGINE_INTERNAL_H
 #define YOLK_ENGINE_INTERNAL_H
 
@@ -15,14 +16,17 @@
 #include "base/list.h"
 #include "engine/batch_state.h"
 #include "engine/breaker.h"
+#include "engine/gate.h"
 #include "engine/metrics.h"
 #include "engine/plugin.h"
+#include "engine/policy.h"
 #include "engine/telemetry.h"
 #include "platform/thread.h"
 
 enum {
     ENGINE_TRANSPORTS_MAX = 16,
     ENGINE_NO_TRANSPORT = 255,
+    ENGINE_NO_POLICY = UINT16_MAX,
     ENGINE_BATCH_CHUNK = 64,
     ENGINE_BATCH_CHUNKS_MAX = 1024,
     ENGINE_IO_CHUNK = 64,
@@ -57,6 +61,7 @@ struct registration {
     struct base_list aliases;   /* ranges inside, each registered at least once */
     _Atomic uint64_t in_flight; /* tasks that may touch it */
     uint32_t accepted;          /* bits of the transports that have a key */
+    enum policy_memory memory;
     void *keys[ENGINE_TRANSPORTS_MAX];
 };
 struct registry {
@@ -91,6 +96,9 @@ struct segment {
     struct yolk_served *own; /* served for this segment alone, ended with it; else NULL */
     char *device;            /* of a file its path, for reports; else NULL */
     _Atomic bool stale;      /* its provider said so of an access */
+    bool file;
+    enum policy_memory memory; /* POLICY_FILE of a file */
+    _Atomic uint8_t machine;   /* enum engine_machine */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
 struct segment_slot {
@@ -113,14 +121,46 @@ void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk
                         const char *path);
 void segments_close_all(struct yolk_engine *engine);
 
+/* -- plan.c: what a request wants of its route -- */
+enum engine_machine { ENGINE_MACHINE_UNKNOWN, ENGINE_MACHINE_SAME, ENGINE_MACHINE_OTHER };
+/* Equal wishes for equal ends are met by the same route. */
+struct engine_wish {
+    uint16_t policy; /* ENGINE_NO_POLICY: the default order */
+    uint8_t hint;    /* ENGINE_NO_TRANSPORT: none */
+    bool direct;     /* without a buffer in between */
+    bool first_only; /* no other transport than the first that can do it at all */
+};
+static inline bool engine_wish_equal(struct engine_wish a, struct engine_wish b)
+{
+    return a.policy == b.policy && a.hint == b.hint && a.direct == b.direct &&
+           a.first_only == b.first_only;
+}
+/* What the request says of policy, hint and flags. INVALID: names that are none; NO_ROUTE: no
+ * policy fits, or the hint cannot work here. May wait as long as a target takes to open, if a
+ * policy asks where the segment is. */
+YOLK_MUST_USE enum yolk_status
+engine_wish_read(struct yolk_engine *engine, const struct yolk_request *request,
+                 enum yolk_priority priority, struct segment *segment,
+                 const struct registration *registration, struct engine_wish *out);
+/* The transports in the order of the wish; returns their number. */
+uint32_t engine_wish_order(const struct yolk_engine *engine, struct engine_wish wish,
+                           uint8_t order[ENGINE_TRANSPORTS_MAX]);
+const char *engine_policy_name(const struct yolk_engine *engine, struct engine_wish wish);
+/* Once the transports are known. */
+YOLK_MUST_USE enum yolk_status engine_policies_read(struct yolk_engine *engine, const char *text);
+
 /* -- route.c -- */
 struct route_query {
     struct segment *segment;
     enum yolk_opcode opcode;
     uint32_t accepted; /* transports that know the local memory */
     uint32_t tried;    /* not to be taken again */
-    uint8_t hint;      /* ENGINE_NO_TRANSPORT: none */
-    bool wait;         /* for another thread that opens the target just now */
+    struct engine_wish wish;
+    bool wait;                 /* for another thread that opens the target just now */
+    enum policy_memory memory; /* the local one */
+    /* Looked at for wish.direct only. */
+    const void *local;
+    uint64_t offset, size;
 };
 /* The first transport in order that can run it now, its target open. AGAIN: another thread is just
  * opening it. Otherwise the status that tells most. reasons may be NULL; else a line for each
@@ -130,6 +170,11 @@ YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  struct base_buf *reasons, uint8_t *transport);
 void engine_route_result(struct yolk_engine *engine, struct segment *segment, uint8_t transport,
                          enum yolk_status status, uint64_t now_ns);
+/* Whether this transport can never run it, and why; nothing is opened. */
+YOLK_MUST_USE enum yolk_status engine_route_unfit(struct yolk_engine *engine,
+                                                  const struct route_query *query, uint8_t index,
+                                                  const char **why);
+/* NULL: none. io_uring is another name of uring. */
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name);
 
 /* -- counted.h -- */
@@ -166,7 +211,10 @@ struct engine_task {
     struct task_times times;
     uint32_t channel; /* BATCH_NONE: no route chosen */
     enum yolk_opcode opcode;
-    uint8_t hint;
+    struct engine_wish wish;
+    struct gate_task gate;
+    enum yolk_priority priority;
+    bool staging; /* its intent is that of the engine's own stages */
     uint8_t last_transport;
     bool counted; /* its result is in the statistics */
 };
@@ -188,7 +236,7 @@ struct engine_choice {
     uint32_t accepted;       /* as in struct route_query */
     uint32_t channel;
     enum yolk_opcode opcode;
-    uint8_t hint;
+    struct engine_wish wish;
 };
 struct engine_io {
     struct yolk_io io;
@@ -202,7 +250,9 @@ struct batch {
     uint32_t next_free;
     bool live;        /* has a handle */
     bool quarantined; /* freed, not yet quiet */
+    bool no_failover; /* in this pass: what a poll finds failed ends its task */
     struct base_list quarantine;
+    struct gate_batch gate;
     uint64_t quarantined_ns;
     struct batch_state state;
     struct engine_task *tasks;
@@ -257,10 +307,13 @@ void quarantine_look(struct yolk_engine *engine, struct quarantine_look *out);
 /* One look at each; returns how many are left. */
 uint64_t quarantine_reap(struct yolk_engine *engine);
 void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch);
+/* There is something to look after. */
+void quarantine_wake(struct yolk_engine *engine);
 
 struct engine_counters {
     _Atomic uint64_t submitted, merged, ok, failed, canceled, timeout, stuck;
-    _Atomic uint64_t slices, retried, failed_over, unknown, bytes_read, bytes_written, breakers;
+    _Atomic uint64_t slices, retried, exhausted, failed_over, unknown, bytes_read, bytes_written,
+        breakers;
 };
 
 struct yolk_engine {
@@ -269,11 +322,17 @@ struct yolk_engine {
     void *clock_self;
     struct transport transports[ENGINE_TRANSPORTS_MAX];
     uint32_t transport_count;
-    uint8_t order[ENGINE_TRANSPORTS_MAX];
+    uint8_t order[ENGINE_TRANSPORTS_MAX]; /* the default one */
+    struct policy_set policies;
+    bool has_policies;
+    bool strict;
+    bool failover_on_poll;
+    uint8_t kinds[ENGINE_TRANSPORTS_MAX]; /* enum failover_kind */
     struct registry registry;
     struct segment_table segments;
     struct batch_table batches;
     struct quarantine quarantine;
+    struct gate gate;
     pthread_mutex_t stuck_lock;
     struct base_list stuck;
     _Atomic uint64_t stuck_count;

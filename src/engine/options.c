@@ -40,16 +40,6 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
         if (status != YOLK_OK)
             return status;
     }
-    if (options->policy_json != NULL)
-        return cannot_yet("policy_json");
-    if (options->qos_json != NULL)
-        return cannot_yet("qos_json");
-    if (options->queue.enable == YOLK_SWITCH_ON)
-        return cannot_yet("queue.enable");
-    if (options->failover_on_poll == YOLK_SWITCH_OFF)
-        return cannot_yet("failover_on_poll");
-    if (options->strict == YOLK_SWITCH_ON)
-        return cannot_yet("strict");
     if (options->staging_bytes != 0)
         return cannot_yet("staging_bytes");
     return YOLK_OK;
@@ -69,13 +59,5 @@ enum yolk_status engine_check_request(const struct yolk_request *request)
     if (request->tenant != NULL && strnlen(request->tenant, MAX_TENANT_SIZE) == MAX_TENANT_SIZE)
         return base_fail(YOLK_ERR_INVALID, 0, "tenant \"%.20s...\" has more than %u bytes",
                          request->tenant, MAX_TENANT_SIZE - 1);
-    if (request->policy != NULL)
-        return base_fail(YOLK_ERR_INVALID, 0, "policy \"%.60s\": the engine has no policies",
-                         request->policy);
-    if (request->flags != 0)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "flags 0x%x: this build does not act on them",
-                         request->flags);
-    if (request->priority != YOLK_PRIORITY_HIGH)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "priority: this build does not act on it");
     return YOLK_OK;
 }

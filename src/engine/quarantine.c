@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches that were freed before their memory was quiet. Polls of others look at one of them each
- * time, and one thread looks at all of them, ever more rarely while nothing changes. It sleeps
- * while there are none. */
+ * time, and one thread looks at all of them, ever more rarely while nothing changes, and at the
+ * requests that wait in the gate. It sleeps while there are neither. */
 #include "base/error.h"
 #include "engine/internal.h"
 #include "platform/clock.h"
@@ -81,21 +81,26 @@ static void reaper_main(void *arg)
     uint64_t pause_ms = REAP_PAUSE_MIN_MS, seen = 0;
     mutex_lock(&quarantine->lock);
     while (!quarantine->ending) {
-        if (quarantine->count == 0) {
+        bool gate = atomic_load(&engine->gate.batch_count) > 0;
+        if (quarantine->count == 0 && !gate) {
             condition_wait(&quarantine->wake, &quarantine->lock);
             continue;
         }
-        mutex_unlock(&quarantine->lock);
-        (void)quarantine_reap(engine);
-        mutex_lock(&quarantine->lock);
         uint64_t changes = quarantine->entered + quarantine->reaped;
         pause_ms = changes != seen                    ? REAP_PAUSE_MIN_MS
                    : pause_ms * 2 < REAP_PAUSE_MAX_MS ? pause_ms * 2
                                                       : REAP_PAUSE_MAX_MS;
         seen = changes;
-        if (!quarantine->ending && quarantine->count > 0)
-            (void)condition_wait_until(&quarantine->wake, &quarantine->lock,
-                                       clock_after_ms(clock_real_now_ns(), pause_ms));
+        bool tick_first = gate && (quarantine->count == 0 || engine->gate.tick_ms < pause_ms);
+        (void)condition_wait_until(
+            &quarantine->wake, &quarantine->lock,
+            clock_after_ms(clock_real_now_ns(), tick_first ? engine->gate.tick_ms : pause_ms));
+        if (quarantine->ending)
+            break;
+        mutex_unlock(&quarantine->lock);
+        (void)quarantine_reap(engine);
+        gate_tick(engine);
+        mutex_lock(&quarantine->lock);
     }
     mutex_unlock(&quarantine->lock);
 }
@@ -120,6 +125,13 @@ void quarantine_stop(struct yolk_engine *engine)
     mutex_unlock(&quarantine->lock);
     thread_join(&quarantine->thread);
     quarantine->thread.running = false;
+}
+
+void quarantine_wake(struct yolk_engine *engine)
+{
+    mutex_lock(&engine->quarantine.lock);
+    condition_signal(&engine->quarantine.wake);
+    mutex_unlock(&engine->quarantine.lock);
 }
 
 void quarantine_add(struct yolk_engine *engine, struct batch *batch)

@@ -61,12 +61,11 @@ static enum yolk_status open_route(struct yolk_engine *engine, struct segment *s
     return status;
 }
 
-static enum yolk_status look_at(struct yolk_engine *engine, const struct route_query *query,
-                                uint8_t index, uint64_t now_ns, bool open, const char **why,
-                                char *text, size_t text_size)
+enum yolk_status engine_route_unfit(struct yolk_engine *engine, const struct route_query *query,
+                                    uint8_t index, const char **why)
 {
-    struct transport *transport = &engine->transports[index];
-    struct route *route = &query->segment->routes[index];
+    const struct transport *transport = &engine->transports[index];
+    const struct route *route = &query->segment->routes[index];
     uint64_t cap = query->opcode == YOLK_WRITE ? YOLK_CAP_WRITE : YOLK_CAP_READ;
     *why = "";
     if (transport->endpoint == NULL) {
@@ -81,15 +80,47 @@ static enum yolk_status look_at(struct yolk_engine *engine, const struct route_q
         *why = "it cannot do this direction";
         return YOLK_ERR_UNSUPPORTED;
     }
+    if (!policy_caps_cover(transport->ops.caps, query->memory, query->segment->memory)) {
+        *why = "it does not move between these kinds of memory";
+        return YOLK_ERR_UNSUPPORTED;
+    }
     if ((query->accepted & UINT32_C(1) << index) == 0) {
         *why = "it refused the local memory";
         return YOLK_ERR_UNSUPPORTED;
     }
+    return YOLK_OK;
+}
+
+/* Once the target is open. */
+static enum yolk_status look_for_buffers(struct yolk_engine *engine,
+                                         const struct route_query *query, uint8_t index, char *text,
+                                         size_t text_size)
+{
+    const struct transport *transport = &engine->transports[index];
+    void *target = query->segment->routes[index].target;
+    if (!query->wish.direct || target == NULL || query->size == 0)
+        return YOLK_OK;
+    base_error_clear();
+    enum yolk_status status = transport->ops.check_direct(transport->endpoint, target, query->local,
+                                                          query->offset, query->size);
+    if (status != YOLK_OK)
+        snprintf(text, text_size, "not direct: %.230s",
+                 yolk_last_error()[0] != '\0' ? yolk_last_error() : yolk_strerror(status));
+    return status;
+}
+
+static enum yolk_status look_at(struct yolk_engine *engine, const struct route_query *query,
+                                uint8_t index, uint64_t now_ns, bool open, const char **why,
+                                char *text, size_t text_size)
+{
+    struct route *route = &query->segment->routes[index];
+    enum yolk_status status = engine_route_unfit(engine, query, index, why);
+    if (status != YOLK_OK)
+        return status;
     if ((query->tried & UINT32_C(1) << index) != 0) {
         *why = "it was tried";
         return YOLK_ERR_NO_ROUTE;
     }
-    enum yolk_status status = YOLK_OK;
     pthread_mutex_lock(&route->lock);
     while (query->wait && route->opening)
         pthread_cond_wait(&route->opened, &route->lock); /* as long as open_target may block */
@@ -109,6 +140,11 @@ static enum yolk_status look_at(struct yolk_engine *engine, const struct route_q
     } else if (open && route->target == NULL) {
         status = open_route(engine, query->segment, index, now_ns);
     }
+    if (status == YOLK_OK) {
+        status = look_for_buffers(engine, query, index, text, text_size);
+        if (status != YOLK_OK)
+            *why = text;
+    }
     if (status != YOLK_OK && (*why)[0] == '\0') {
         snprintf(text, text_size, "%.240s", route->reason);
         *why = text;
@@ -117,30 +153,53 @@ static enum yolk_status look_at(struct yolk_engine *engine, const struct route_q
     return status;
 }
 
-static uint8_t place_in_order(const struct yolk_engine *engine, uint8_t hint, uint32_t n)
+/* Those that the policy leaves out. */
+static void tell_left_out(const struct yolk_engine *engine, struct engine_wish wish,
+                          const uint8_t *order, uint32_t count, struct base_buf *reasons)
 {
-    if (hint >= engine->transport_count)
-        return engine->order[n];
-    if (n == 0)
-        return hint;
-    for (uint32_t i = 0, k = 1; i < engine->transport_count; i++)
-        if (engine->order[i] != hint && k++ == n)
-            return engine->order[i];
-    return hint;
+    uint32_t in = 0;
+    for (uint32_t n = 0; n < count; n++)
+        in |= UINT32_C(1) << order[n];
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        if ((in & UINT32_C(1) << i) == 0)
+            (void)!base_buf_printf(reasons, "%s: no: policy \"%s\" has not got it\n",
+                                   engine->transports[i].ops.name,
+                                   engine_policy_name(engine, wish));
+}
+
+/* With nothing but trouble of the moment, or what was tried before, in its way. */
+static bool could_do_it(struct yolk_engine *engine, const struct route_query *query, uint8_t index)
+{
+    const char *why;
+    struct route *route = &query->segment->routes[index];
+    if (engine_route_unfit(engine, query, index, &why) != YOLK_OK)
+        return false;
+    pthread_mutex_lock(&route->lock);
+    bool unfit = route->unfit != YOLK_OK;
+    pthread_mutex_unlock(&route->lock);
+    return !unfit;
 }
 
 enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct route_query *query,
                                    uint64_t now_ns, struct base_buf *reasons, uint8_t *transport)
 {
     enum yolk_status result = YOLK_ERR_NO_ROUTE;
+    uint8_t order[ENGINE_TRANSPORTS_MAX];
+    uint32_t count = engine_wish_order(engine, query->wish, order);
+    bool closed = false; /* no other may come in for one that could do it */
     *transport = ENGINE_NO_TRANSPORT;
-    for (uint32_t n = 0; n < engine->transport_count; n++) {
-        uint8_t index = place_in_order(engine, query->hint, n);
+    for (uint32_t n = 0; n < count; n++) {
+        uint8_t index = order[n];
         char text[256];
         const char *why;
-        bool open = *transport == ENGINE_NO_TRANSPORT;
+        bool open = *transport == ENGINE_NO_TRANSPORT && !closed;
         enum yolk_status status =
             look_at(engine, query, index, now_ns, open, &why, text, sizeof(text));
+        if (status == YOLK_OK && closed) {
+            why = "the tenant's contract allows no fallback_transport";
+            status = YOLK_ERR_NO_ROUTE;
+        }
+        closed = closed || (query->wish.first_only && could_do_it(engine, query, index));
         if (reasons != NULL)
             (void)!base_buf_printf(reasons, "%s: %s%s%s\n", engine->transports[index].ops.name,
                                    status != YOLK_OK ? "no"
@@ -158,8 +217,12 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
         if (status != YOLK_OK)
             result = tell_most(result, status);
     }
+    if (reasons != NULL && count < engine->transport_count)
+        tell_left_out(engine, query->wish, order, count, reasons);
     if (*transport != ENGINE_NO_TRANSPORT)
         return YOLK_OK;
+    if (query->wish.direct)
+        return base_fail(result, 0, "no transport reaches the segment without a buffer in between");
     return base_fail(result, 0, "no transport reaches the segment");
 }
 
@@ -167,7 +230,7 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
                          enum yolk_status status, uint64_t now_ns)
 {
     struct route *route = &segment->routes[transport];
-    bool failed = batch_status_blames_route(status);
+    bool failed = failover_blames_route(status);
     if (status == YOLK_ERR_STALE)
         atomic_store(&segment->stale, true);
     if (!failed && !atomic_load_explicit(&route->troubled, memory_order_relaxed))
@@ -214,6 +277,32 @@ enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine, uint64_t
     return result;
 }
 
+/* What the submit of this request would ask for; the reference of the registration is given back
+ * at once: what is said may be over when it is read anyway. */
+static enum yolk_status make_query(struct yolk_engine *engine, const struct yolk_request *request,
+                                   struct segment *segment, struct route_query *query)
+{
+    struct registration *registration = NULL;
+    if (request->local != NULL)
+        registration = registry_acquire(engine, request->local, request->size);
+    *query = (struct route_query){.segment = segment,
+                                  .opcode = request->opcode,
+                                  .local = request->local,
+                                  .offset = request->offset,
+                                  .size = request->size};
+    query->accepted = request->local == NULL ? UINT32_MAX
+                      : registration != NULL ? registration->accepted
+                                             : 0;
+    query->memory = registration != NULL ? registration->memory : POLICY_CPU;
+    enum yolk_status status = engine_check_request(request);
+    if (status == YOLK_OK)
+        status = engine_wish_read(engine, request, request->priority, segment, registration,
+                                  &query->wish);
+    if (registration != NULL)
+        registry_release(registration);
+    return status;
+}
+
 enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                             const struct yolk_request *request, char **text)
 {
@@ -222,20 +311,20 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
     struct segment *segment = segment_acquire(engine, request->segment);
     if (segment == NULL)
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
-    uint32_t accepted = UINT32_MAX;
-    if (request->local != NULL) {
-        struct registration *registration = registry_acquire(engine, request->local, request->size);
-        accepted = registration != NULL ? registration->accepted : 0;
-        if (registration != NULL)
-            registry_release(registration);
-    }
-    struct route_query query = {
-        segment, request->opcode, accepted, 0, engine_transport_by_name(engine, request->hint),
-        false};
+    struct route_query query;
     struct base_buf reasons;
     base_buf_init(&reasons, 8192);
-    uint8_t transport;
-    (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
+    enum yolk_status status = make_query(engine, request, segment, &query);
+    if (status != YOLK_OK) {
+        (void)!base_buf_printf(&reasons, "refused: %s: %.300s\n", yolk_status_name(status),
+                               yolk_last_error());
+    } else {
+        uint8_t transport;
+        const char *policy = engine_policy_name(engine, query.wish);
+        if (policy != NULL)
+            (void)!base_buf_printf(&reasons, "policy: %s\n", policy);
+        (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
+    }
     segment_release(segment);
     *text = reasons.data != NULL ? strndup((const char *)reasons.data, reasons.size) : NULL;
     base_buf_free(&reasons);

@@ -34,6 +34,18 @@ static enum yolk_status parse_endpoints(struct yolk_engine *engine, struct segme
     return YOLK_OK;
 }
 
+/* One that a transport of files reaches here; of another machine's nothing says that it is one. */
+static bool is_file(const struct yolk_engine *engine, const struct segment *segment)
+{
+    for (uint32_t i = 0; i < engine->transport_count; i++) {
+        uint64_t caps = engine->transports[i].ops.caps & YOLK_CAPS_MEMORY;
+        if (segment->routes[i].text != NULL && caps != 0 &&
+            (caps & ~(YOLK_CAP_DRAM_TO_FILE | YOLK_CAP_GPU_TO_FILE)) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void segment_destroy(struct segment *segment)
 {
     struct yolk_engine *engine = segment->engine;
@@ -112,6 +124,8 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
         pthread_cond_init(&segment->routes[i].opened, NULL);
     }
     enum yolk_status status = parse_endpoints(engine, segment, descriptor->endpoints);
+    segment->file = is_file(engine, segment);
+    segment->memory = segment->file ? POLICY_FILE : POLICY_CPU;
     if (status == YOLK_OK)
         status = take_slot(&engine->segments, segment, out);
     if (status != YOLK_OK)
@@ -218,8 +232,13 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
     enum yolk_status status = YOLK_ERR_UNSUPPORTED;
     uint32_t tried = ~mappable;
     for (;;) {
-        struct route_query query = {segment, YOLK_READ,           UINT32_MAX,
-                                    tried,   ENGINE_NO_TRANSPORT, true};
+        const struct route_query query = {
+            .segment = segment,
+            .opcode = YOLK_READ,
+            .accepted = UINT32_MAX,
+            .tried = tried,
+            .wish = {.policy = ENGINE_NO_POLICY, .hint = ENGINE_NO_TRANSPORT},
+            .wait = true};
         uint8_t index = ENGINE_NO_TRANSPORT;
         enum yolk_status picked =
             engine_route_pick(engine, &query, engine_now(engine), NULL, &index);

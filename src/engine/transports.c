@@ -59,6 +59,13 @@ static uint32_t no_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
     return 0;
 }
 
+static enum yolk_status yes_check_direct(void *endpoint, void *target, const void *local,
+                                         uint64_t offset, uint64_t size)
+{
+    (void)endpoint, (void)target, (void)local, (void)offset, (void)size;
+    return YOLK_OK;
+}
+
 static void no_flush(void *channel)
 {
     (void)channel;
@@ -150,23 +157,18 @@ enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
     STUB(wait_fds);
     STUB(flush);
 #undef STUB
+    if (out->check_direct == NULL)
+        out->check_direct = yes_check_direct;
     return YOLK_OK;
 }
 
-/* Same process before same machine before all others; within each, the caller's order. */
 static void make_order(struct yolk_engine *engine)
 {
-    uint32_t n = 0;
-    for (int reach = 0; reach < 3; reach++) {
-        for (uint32_t i = 0; i < engine->transport_count; i++) {
-            uint64_t caps = engine->transports[i].ops.caps;
-            int its = (caps & YOLK_CAP_SAME_PROCESS) != 0   ? 0
-                      : (caps & YOLK_CAP_SAME_MACHINE) != 0 ? 1
-                                                            : 2;
-            if (its == reach)
-                engine->order[n++] = (uint8_t)i;
-        }
-    }
+    struct policy_transport transports[ENGINE_TRANSPORTS_MAX];
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        transports[i] = (struct policy_transport){engine->transports[i].ops.name,
+                                                  engine->transports[i].ops.caps};
+    policy_default_order(transports, engine->transport_count, engine->order);
 }
 
 /* In "a,b", where uring may stand under its public name. */
@@ -260,6 +262,12 @@ enum yolk_status engine_transports_start(struct yolk_engine *engine,
                                      used > 0 ? "; " : "", transport->ops.name, transport->reason);
     }
     make_order(engine);
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        engine->kinds[i] = (uint8_t)failover_kind_of(engine->transports[i].ops.caps);
+    status =
+        options->policy_json == NULL ? YOLK_OK : engine_policies_read(engine, options->policy_json);
+    if (status != YOLK_OK)
+        return status;
     if (usable == 0)
         return base_fail(YOLK_ERR_NO_ROUTE, 0, "no transport works: %s", reasons);
     return YOLK_OK;
@@ -286,7 +294,10 @@ enum yolk_status engine_transports_stop(struct yolk_engine *engine)
 
 uint8_t engine_transport_by_name(const struct yolk_engine *engine, const char *name)
 {
-    for (uint32_t i = 0; name != NULL && i < engine->transport_count; i++)
+    if (name == NULL)
+        return ENGINE_NO_TRANSPORT;
+    name = policy_plain_name(name);
+    for (uint32_t i = 0; i < engine->transport_count; i++)
         if (strcmp(engine->transports[i].ops.name, name) == 0)
             return (uint8_t)i;
     return ENGINE_NO_TRANSPORT;

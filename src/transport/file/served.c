@@ -105,6 +105,27 @@ enum yolk_status file_open_target(void *endpoint, const char *text, uint64_t seg
     return YOLK_OK;
 }
 
+enum yolk_status file_check_direct(void *endpoint, void *target, const void *local, uint64_t offset,
+                                   uint64_t size)
+{
+    (void)endpoint;
+    const struct file_target *mine = target;
+    const struct file_served *served = mine->served;
+    const struct file_alignment *a = &served->alignment;
+    if (!file_direct(served->file))
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                         "the file has no direct I/O: its bytes go through the page cache");
+    uint32_t unit = a->offset > a->memory ? a->offset : a->memory;
+    uint64_t from = served->base + offset;
+    if (from % unit != 0 || size % unit != 0 || (uintptr_t)local % a->memory != 0)
+        return base_fail(
+            YOLK_ERR_UNSUPPORTED, 0,
+            "%p, %llu at %llu of the file: its bytes go through a bounce buffer, since "
+            "not all are multiples of %u",
+            local, (unsigned long long)size, (unsigned long long)from, unit);
+    return YOLK_OK;
+}
+
 void file_close_target(void *endpoint, void *target)
 {
     (void)endpoint;

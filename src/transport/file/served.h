@@ -59,6 +59,9 @@ void file_set_segment_id(void *endpoint, void *served, uint64_t segment);
 enum yolk_status file_fence_session(void *endpoint, void *served, uint64_t session);
 YOLK_MUST_USE enum yolk_status file_open_target(void *endpoint, const char *text, uint64_t segment,
                                                 uint64_t size, uint64_t session, void **target);
+/* The hook check_direct. */
+YOLK_MUST_USE enum yolk_status file_check_direct(void *endpoint, void *target, const void *local,
+                                                 uint64_t offset, uint64_t size);
 void file_close_target(void *endpoint, void *target);
 /* For unserve: no new access begins. The caller waits for those under way, then drops it. */
 void file_served_hide(struct file_served *served);

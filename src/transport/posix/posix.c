@@ -335,7 +335,7 @@ const struct yolk_transport_ops *transport_posix_ops(void)
         .abi = YOLK_TRANSPORT_ABI,
         .name = "posix",
         .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_SAME_PROCESS |
-                YOLK_CAP_PEER_DEATH,
+                YOLK_CAP_PEER_DEATH | YOLK_CAP_DRAM_TO_FILE,
         .probe = posix_probe,
         .init = posix_init,
         .stop = posix_stop,
@@ -355,6 +355,7 @@ const struct yolk_transport_ops *transport_posix_ops(void)
         .cancel = posix_cancel,
         .channel_close = posix_channel_close,
         .wait_fds = posix_wait_fds,
+        .check_direct = file_check_direct,
     };
     return &ops;
 }

@@ -205,6 +205,14 @@ static enum yolk_status trace_target_map(void *endpoint, void *target, const voi
                 mine->inner.target_map(mine->endpoint, target, base, size));
 }
 
+/* A question, not a call of the history. */
+static enum yolk_status trace_check_direct(void *endpoint, void *target, const void *local,
+                                           uint64_t offset, uint64_t size)
+{
+    struct trace_endpoint *mine = endpoint;
+    return mine->inner.check_direct(mine->endpoint, target, local, offset, size);
+}
+
 static enum yolk_status trace_channel_open(void *endpoint, void *target, void **channel)
 {
     struct trace_endpoint *mine = endpoint;
@@ -312,5 +320,6 @@ void transport_trace_make(const struct trace_options *options, struct yolk_trans
         .channel_close = trace_channel_close,
         .wait_fds = inner.wait_fds == NULL ? NULL : trace_wait_fds,
         .flush = inner.flush == NULL ? NULL : trace_flush,
+        .check_direct = inner.check_direct == NULL ? NULL : trace_check_direct,
     };
 }

@@ -259,7 +259,7 @@ const struct yolk_transport_ops *transport_uring_ops(void)
         .abi = YOLK_TRANSPORT_ABI,
         .name = "uring",
         .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_SAME_PROCESS |
-                YOLK_CAP_PEER_DEATH,
+                YOLK_CAP_PEER_DEATH | YOLK_CAP_DRAM_TO_FILE,
         .probe = uring_probe,
         .init = uring_init,
         .stop = uring_stop,
@@ -279,6 +279,7 @@ const struct yolk_transport_ops *transport_uring_ops(void)
         .cancel = uring_cancel,
         .channel_close = uring_channel_close,
         .wait_fds = uring_wait_fds,
+        .check_direct = file_check_direct,
         .flush = uring_flush,
     };
     return &ops;

@@ -92,6 +92,13 @@ static enum yolk_status wrap_target_map(void *endpoint, void *target, const void
     return mine->inner.target_map(mine->endpoint, target, base, size);
 }
 
+static enum yolk_status wrap_check_direct(void *endpoint, void *target, const void *local,
+                                          uint64_t offset, uint64_t size)
+{
+    struct wrap_endpoint *mine = endpoint;
+    return mine->inner.check_direct(mine->endpoint, target, local, offset, size);
+}
+
 void wrap_make(const struct yolk_transport_ops *inner, struct yolk_transport_ops *out)
 {
     /* What the wrapped one has tells which of the wrapper's channel hooks there should be. */
@@ -111,4 +118,5 @@ void wrap_make(const struct yolk_transport_ops *inner, struct yolk_transport_ops
     out->open_target = wrap_open_target;
     out->close_target = wrap_close_target;
     out->target_map = out->target_map == NULL ? NULL : wrap_target_map;
+    out->check_direct = out->check_direct == NULL ? NULL : wrap_check_direct;
 }
