@@ -49,16 +49,19 @@ struct peer_range {
 struct peer_registry {
     pthread_rwlock_t lock;
     struct base_imap map;
-    struct mutex quiet_lock; /* with quiet: an access of a leaving range ended */
+    struct mutex quiet_lock; /* with quiet: an access of a leaving range ended, or a removal */
     struct condition quiet;
+    uint64_t removals;
 };
 void peer_registry_init(struct peer_registry *registry);
 /* No access is under way. */
 void peer_registry_free(struct peer_registry *registry);
-/* OVERLAP, LIMIT, NO_MEMORY; ACCESS: it would widen the permission of the range around it. */
+/* OVERLAP, LIMIT, NO_MEMORY; ACCESS: it would widen the permission of the range around it. BUSY:
+ * until deadline_ns (0: not at all) others were just unregistering it. */
 YOLK_MUST_USE enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t start,
                                                  uint64_t size, const char *location,
-                                                 enum yolk_permission permission);
+                                                 enum yolk_permission permission,
+                                                 uint64_t deadline_ns);
 /* size: in, 0 for whatever was registered at start, the whole range before its parts; out, what it
  * is. leaving: an earlier removal gave up
  * waiting. */

@@ -367,7 +367,7 @@ enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint6
     if (status != YOLK_OK)
         return status;
     status = peer_registry_add(&peer->registry, (uint64_t)(uintptr_t)pointer, size, location,
-                               permission);
+                               permission, clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
     if (status != YOLK_OK)
         base_ignore(yolk_engine_unregister(peer->engine, pointer, size));
     return status;

@@ -401,7 +401,7 @@ static void many_may_remove_a_range(void **state)
     peer_registry_init(&registry);
     const struct yolk_owner owner = peer_registry_owner(&registry);
     const struct yolk_access_request access = {.offset = 4096, .size = 64, .opcode = YOLK_READ};
-    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ, 0), YOLK_OK);
     assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
     for (size_t i = 0; i < THREADS; i++) {
         removers[i].registry = &registry;
@@ -414,7 +414,7 @@ static void many_may_remove_a_range(void **state)
         thread_join(&threads[i]);
         assert_int_equal(removers[i].status, YOLK_OK);
     }
-    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ, 0), YOLK_OK);
     peer_registry_free(&registry);
 }
 
@@ -444,7 +444,7 @@ static void a_range_waits_for_its_accesses(void **state)
     const struct yolk_owner owner = peer_registry_owner(&registry);
     const struct yolk_access_request access = {.offset = 4096, .size = 64, .opcode = YOLK_READ};
     struct leaver leaver = {.registry = &registry, .start = 4096};
-    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ), YOLK_OK);
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ, 0), YOLK_OK);
     assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
     assert_int_equal(owner.begin(owner.self, &access), YOLK_OK);
     assert_int_equal(thread_start(&thread, "leaver", leave, &leaver), YOLK_OK);
@@ -456,7 +456,7 @@ static void a_range_waits_for_its_accesses(void **state)
     assert_int_equal(peer_registry_find(&registry, 4096, &size, &leaving), YOLK_OK);
     assert_true(leaving);
     assert_int_equal(size, SIZE);
-    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ),
+    assert_int_equal(peer_registry_add(&registry, 4096, SIZE, "*", YOLK_REMOTE_READ, 0),
                      YOLK_ERR_BUSY);
     uint64_t until_ns = clock_real_now_ns() + 20 * NS_PER_S;
     while (!atomic_load(&leaver.gave_up))

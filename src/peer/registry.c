@@ -85,11 +85,12 @@ static struct peer_part *find_part(struct peer_range *range, uint64_t start, uin
     return NULL;
 }
 
-enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t start, uint64_t size,
-                                   const char *location, enum yolk_permission permission)
+static enum yolk_status add(struct peer_registry *registry, uint64_t start, uint64_t size,
+                            const char *location, enum yolk_permission permission, bool *leaving)
 {
     enum yolk_status status = YOLK_OK;
     struct base_range found;
+    *leaving = false;
     pthread_rwlock_wrlock(&registry->lock);
     if (!base_imap_overlap(&registry->map, start, size, &found)) {
         status = add_new(registry, start, size, location, permission);
@@ -98,6 +99,7 @@ enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t star
                            (unsigned long long)start, (unsigned long long)size);
     } else {
         struct peer_range *range = found.value;
+        *leaving = range->leaving;
         if (range->leaving)
             status = base_fail(YOLK_ERR_BUSY, 0, "the range is just being unregistered");
         else if (permission > range->permission)
@@ -108,6 +110,38 @@ enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t star
     }
     pthread_rwlock_unlock(&registry->lock);
     return status;
+}
+
+static uint64_t removals(struct peer_registry *registry)
+{
+    mutex_lock(&registry->quiet_lock);
+    uint64_t count = registry->removals;
+    mutex_unlock(&registry->quiet_lock);
+    return count;
+}
+
+/* False: the deadline came first. */
+static bool wait_removal(struct peer_registry *registry, uint64_t since, uint64_t deadline_ns)
+{
+    bool in_time = true;
+    mutex_lock(&registry->quiet_lock);
+    while (registry->removals == since && in_time)
+        in_time = condition_wait_until(&registry->quiet, &registry->quiet_lock, deadline_ns);
+    mutex_unlock(&registry->quiet_lock);
+    return in_time;
+}
+
+enum yolk_status peer_registry_add(struct peer_registry *registry, uint64_t start, uint64_t size,
+                                   const char *location, enum yolk_permission permission,
+                                   uint64_t deadline_ns)
+{
+    for (;;) {
+        bool leaving;
+        uint64_t since = removals(registry);
+        enum yolk_status status = add(registry, start, size, location, permission, &leaving);
+        if (!leaving || deadline_ns == 0 || !wait_removal(registry, since, deadline_ns))
+            return status;
+    }
 }
 
 /* Until the accesses of others that were allowed are over. The range takes no new ones. */
@@ -195,6 +229,10 @@ enum yolk_status peer_registry_remove(struct peer_registry *registry, uint64_t s
         range->gone = base_imap_remove(&registry->map, range->start, NULL);
     bool free_it = --range->waiting == 0 && range->gone;
     pthread_rwlock_unlock(&registry->lock);
+    mutex_lock(&registry->quiet_lock);
+    registry->removals++;
+    condition_broadcast(&registry->quiet);
+    mutex_unlock(&registry->quiet_lock);
     if (free_it)
         range_free(range);
     return quiet ? YOLK_OK
