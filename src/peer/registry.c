@@ -14,6 +14,7 @@ void peer_registry_init(struct peer_registry *registry)
     base_imap_init(&registry->map);
     mutex_init(&registry->quiet_lock);
     condition_init(&registry->quiet);
+    registry->removals = 0;
 }
 
 static void range_free(struct peer_range *range)
