@@ -294,7 +294,8 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engi
                                                         const struct yolk_request *requests,
                                                         uint32_t count, enum yolk_status *verdicts,
                                                         uint32_t *first);
-/* Makes progress, then tells about one task. */
+/* Makes progress, then tells about one task. Where it fails (STALE, INVALID), *out is of a task that
+ * ended so. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t batch,
                                                       uint32_t task, struct yolk_task_status *out);
 struct yolk_batch_status {

@@ -154,6 +154,8 @@ int tent_task_status(tent_engine_t handle, tent_batch_id_t batch, size_t task_id
 {
     struct tent_engine *engine = handle;
     struct yolk_task_status task;
+    if (status != NULL) /* who asks until it has ended asks no more, whatever comes */
+        *status = (tent_status_t){STATUS_FAILED, 0};
     if (engine == NULL || status == NULL || task_id > UINT32_MAX)
         return compat_tent_invalid("tent_task_status",
                                    "needs an engine, a task and room for its status");
@@ -191,6 +193,7 @@ int tent_task_status_list(tent_engine_t handle, tent_batch_id_t batch, tent_stat
 static int give_overall(enum yolk_status asked, const struct yolk_batch_status *all,
                         tent_status_t *status, const char *what)
 {
+    *status = (tent_status_t){STATUS_FAILED, 0};
     if (asked != YOLK_OK)
         return compat_tent_answer(asked, what);
     *status = (tent_status_t){status_of(all->pending == 0, all->worst), all->transferred};

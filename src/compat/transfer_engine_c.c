@@ -318,6 +318,8 @@ int getTransferStatus(transfer_engine_t handle, batch_id_t batch_id, size_t task
 {
     struct engine *engine = handle;
     struct yolk_task_status task;
+    if (status != NULL) /* who asks until it has ended asks no more, whatever comes */
+        *status = (struct transfer_status){.status = STATUS_FAILED};
     if (engine == NULL || status == NULL || task_id > UINT32_MAX)
         return invalid("getTransferStatus");
     enum yolk_status polled =

@@ -41,7 +41,7 @@ static struct batch *lock_batch(struct yolk_engine *engine, uint64_t handle)
             return batch;
         pthread_mutex_unlock(&batch->lock);
     }
-    (void)base_fail(YOLK_ERR_STALE, 0, "the batch was freed");
+    (void)base_fail(YOLK_ERR_STALE, 0, "there is no such batch, or not any more");
     return NULL;
 }
 
@@ -420,15 +420,23 @@ enum yolk_status engine_batch_look(struct yolk_engine *engine, uint64_t handle, 
     return result;
 }
 
+/* Who asks until a task is terminal is told so of one that there is not. */
+static enum yolk_status tell_error(struct yolk_task_status *out, enum yolk_status status)
+{
+    if (out != NULL)
+        *out = (struct yolk_task_status){.terminal = 1, .status = status};
+    return status;
+}
+
 enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t handle, uint32_t index,
                                         struct yolk_task_status *out)
 {
     struct batch *batch = lock_batch(engine, handle);
     if (batch == NULL)
-        return YOLK_ERR_STALE;
+        return tell_error(out, YOLK_ERR_STALE);
     enum yolk_status result = YOLK_OK;
     if (index >= batch->state.task_count || out == NULL) {
-        result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
+        result = tell_error(out, base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index));
     } else {
         const struct batch_task *task = &batch->state.tasks[index];
         batch->no_failover = !engine->failover_on_poll;
@@ -446,6 +454,8 @@ enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t
                                             uint32_t *pending)
 {
     struct batch *batch = lock_batch(engine, handle);
+    if (pending != NULL)
+        *pending = 0;
     if (batch == NULL)
         return YOLK_ERR_STALE;
     (void)batch_progress(engine, batch);

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include <mooncake/transfer_engine_c.h>
+#include <tent/transfer_engine.h>
 #include <yolk/peer.h>
 
 #include "base/error.h"
@@ -255,6 +256,7 @@ static void c122_a_silent_peer_costs_one_timeout(void **state)
     /* It works, so it is connected to; then it says nothing any more. */
     assert_int_equal(yolk_peer_transfer(here, requests, 1, 0), YOLK_OK);
     assert_int_equal(kill(silent.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(silent.pid, NULL, WUNTRACED), silent.pid);
     uint64_t start = clock_real_now_ns();
     enum yolk_status status = yolk_peer_transfer(here, requests, 1, start + TIMEOUT_MS * NS_PER_MS);
     uint64_t took = ms_since(start);
@@ -356,6 +358,36 @@ static void c124_in_mooncakes_c_interface(void **state)
     destroyTransferEngine(engine);
 }
 
+static void assert_tent_told(tent_engine_t engine, tent_batch_id_t batch, size_t task)
+{
+    tent_status_t status;
+    memset(&status, 0xee, sizeof(status));
+    assert_true(tent_task_status(engine, batch, task, &status) != 0);
+    assert_int_equal(status.status, STATUS_FAILED);
+    assert_int_equal(status.transferred_bytes, 0);
+    memset(&status, 0xee, sizeof(status));
+    if (task == 0) {
+        assert_true(tent_overall_status(engine, batch, &status) != 0);
+        assert_int_equal(status.status, STATUS_FAILED);
+    }
+}
+
+static void c124_in_tents_c_interface(void **state)
+{
+    (void)state;
+    tent_engine_t engine = tent_create_engine();
+    assert_non_null(engine);
+    tent_batch_id_t batch = tent_allocate_batch(engine, 4), freed = tent_allocate_batch(engine, 4);
+    assert_int_equal(tent_free_batch(engine, freed), 0);
+    assert_tent_told(engine, freed, 0);
+    assert_tent_told(engine, 12345, 0);
+    assert_tent_told(engine, batch, 3);
+    assert_tent_told(engine, batch, SIZE_MAX);
+    assert_true(tent_free_batch(engine, freed) != 0);
+    assert_int_equal(tent_free_batch(engine, batch), 0);
+    tent_destroy_engine(engine);
+}
+
 /* -- C127 -- */
 
 static uint64_t resident_bytes(void)
@@ -424,6 +456,7 @@ int main(void)
         cmocka_unit_test(c121_another_transport_takes_over),
         cmocka_unit_test(c124_wrong_numbers_are_errors),
         cmocka_unit_test(c124_in_mooncakes_c_interface),
+        cmocka_unit_test(c124_in_tents_c_interface),
         cmocka_unit_test(c127_three_hundred_thousand_descriptors),
     };
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
