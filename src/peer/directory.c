@@ -403,17 +403,9 @@ enum yolk_status yolk_peer_probe(struct yolk_peer *peer, uint64_t segment, uint6
     return status;
 }
 
-enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, const char *name,
-                                  const void *message, size_t message_size)
+enum yolk_status peer_entry_notify(struct yolk_peer *peer, struct peer_entry *entry,
+                                   const char *name, const void *message, size_t message_size)
 {
-    if (peer == NULL || name == NULL || (message == NULL && message_size > 0))
-        return base_fail(YOLK_ERR_INVALID, 0, "a notification needs a name and a message");
-    enum yolk_status status = peer_notification_check(name, message_size);
-    if (status != YOLK_OK)
-        return status;
-    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
-    if (entry == NULL)
-        return status;
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), peer->timeout_ms);
     const struct wire_peer_notify request = {.name = wire_view_text(name),
                                              .message = wire_view_of(message, message_size)};
@@ -421,8 +413,9 @@ enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, cons
     struct wire_status_reply reply;
     struct base_buf body;
     base_buf_init(&body, MAX_FRAME_BODY);
-    status = entry->is_file ? base_fail(YOLK_ERR_UNSUPPORTED, 0, "a file takes no notification")
-                            : address_of(peer, entry->name, deadline_ns, address);
+    enum yolk_status status =
+        entry->is_file ? base_fail(YOLK_ERR_UNSUPPORTED, 0, "a file takes no notification")
+                       : address_of(peer, entry->name, deadline_ns, address);
     if (status == YOLK_OK)
         status = peer_call(&entry->call, &peer->call, address, WIRE_PEER_NOTIFY, &request,
                            deadline_ns, &body);
@@ -434,6 +427,21 @@ enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, cons
         status = base_fail(reply.status, 0, "the peer %s: %s", entry->name, text);
     }
     base_buf_free(&body);
+    return status;
+}
+
+enum yolk_status yolk_peer_notify(struct yolk_peer *peer, uint64_t segment, const char *name,
+                                  const void *message, size_t message_size)
+{
+    if (peer == NULL || name == NULL || (message == NULL && message_size > 0))
+        return base_fail(YOLK_ERR_INVALID, 0, "a notification needs a name and a message");
+    enum yolk_status status = peer_notification_check(name, message_size);
+    if (status != YOLK_OK)
+        return status;
+    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
+    if (entry == NULL)
+        return status;
+    status = peer_entry_notify(peer, entry, name, message, message_size);
     peer_entry_release(peer, entry);
     return status;
 }

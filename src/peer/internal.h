@@ -166,6 +166,11 @@ void peer_entry_release(struct yolk_peer *peer, struct peer_entry *entry);
 YOLK_MUST_USE enum yolk_status peer_entry_segment(struct yolk_peer *peer, struct peer_entry *entry,
                                                   bool now, uint64_t *engine_segment);
 
+/* Waits for the peer's answer. */
+YOLK_MUST_USE enum yolk_status peer_entry_notify(struct yolk_peer *peer, struct peer_entry *entry,
+                                                 const char *name, const void *message,
+                                                 size_t message_size);
+
 /* -- notifier.c: sends what is bound to transfers -- */
 
 struct peer_notifier {

@@ -21,7 +21,10 @@ struct peer_pending {
     void *message;
     size_t message_size;
     size_t target_count;
-    uint64_t targets[TARGETS_MAX];
+    struct {
+        uint64_t segment;
+        struct peer_entry *entry; /* held, so that a close meanwhile loses nothing; NULL: none */
+    } targets[TARGETS_MAX];
 };
 
 enum outcome { OUTCOME_WAIT, OUTCOME_SEND, OUTCOME_DROP };
@@ -43,8 +46,11 @@ void peer_notifier_init(struct peer_notifier *notifier)
     base_list_init(&notifier->pending);
 }
 
-static void pending_free(struct peer_pending *pending)
+static void pending_free(struct yolk_peer *peer, struct peer_pending *pending)
 {
+    for (size_t i = 0; i < pending->target_count; i++)
+        if (pending->targets[i].entry != NULL)
+            peer_entry_release(peer, pending->targets[i].entry);
     free(pending->message);
     free(pending);
 }
@@ -66,8 +72,8 @@ static enum outcome look_at(struct yolk_peer *peer, const struct peer_pending *p
 static void send_each(struct yolk_peer *peer, const struct peer_pending *pending)
 {
     for (size_t i = 0; i < pending->target_count; i++)
-        if (yolk_peer_notify(peer, pending->targets[i], pending->name, pending->message,
-                             pending->message_size) != YOLK_OK)
+        if (peer_entry_notify(peer, pending->targets[i].entry, pending->name, pending->message,
+                              pending->message_size) != YOLK_OK)
             log_warn("notification \"%s\" was not delivered: %s", pending->name, yolk_last_error());
 }
 
@@ -90,12 +96,12 @@ static void notifier_main(void *arg)
                 ready = pending;
                 break;
             }
-            pending_free(pending);
+            pending_free(peer, pending);
         }
         if (ready != NULL) {
             mutex_unlock(&notifier->lock);
             send_each(peer, ready);
-            pending_free(ready);
+            pending_free(peer, ready);
             mutex_lock(&notifier->lock);
         } else if (base_list_empty(&notifier->pending)) {
             condition_wait(&notifier->wake, &notifier->lock);
@@ -107,14 +113,17 @@ static void notifier_main(void *arg)
     mutex_unlock(&notifier->lock);
 }
 
-static enum yolk_status add_target(struct peer_pending *pending, uint64_t segment)
+static enum yolk_status add_target(struct yolk_peer *peer, struct peer_pending *pending,
+                                   uint64_t segment)
 {
+    enum yolk_status ignored; /* the request of a handle that is none is refused, and all this */
     for (size_t i = 0; i < pending->target_count; i++)
-        if (pending->targets[i] == segment)
+        if (pending->targets[i].segment == segment)
             return YOLK_OK;
     if (pending->target_count == TARGETS_MAX)
         return base_fail(YOLK_ERR_LIMIT, 0, "one submit notifies at most %d peers", TARGETS_MAX);
-    pending->targets[pending->target_count++] = segment;
+    pending->targets[pending->target_count].segment = segment;
+    pending->targets[pending->target_count++].entry = peer_directory_find(peer, segment, &ignored);
     return YOLK_OK;
 }
 
@@ -155,13 +164,13 @@ enum yolk_status peer_notifier_prepare(struct yolk_peer *peer, const struct yolk
     pending->message_size = message_size;
     enum yolk_status status = YOLK_OK;
     for (uint32_t i = 0; i < count && status == YOLK_OK; i++)
-        status = add_target(pending, requests[i].segment);
+        status = add_target(peer, pending, requests[i].segment);
     if (status == YOLK_OK)
         status = reserve(peer);
     if (status == YOLK_OK)
         *out = pending;
     else
-        pending_free(pending);
+        pending_free(peer, pending);
     return status;
 }
 
@@ -182,7 +191,7 @@ void peer_notifier_drop(struct yolk_peer *peer, struct peer_pending *pending)
     mutex_lock(&peer->notifier.lock);
     peer->notifier.count--;
     mutex_unlock(&peer->notifier.lock);
-    pending_free(pending);
+    pending_free(peer, pending);
 }
 
 void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
@@ -201,14 +210,14 @@ void peer_notifier_settle(struct yolk_peer *peer, uint64_t batch)
         if (look_at(peer, pending) == OUTCOME_SEND)
             base_list_push_back(&ready, node);
         else
-            pending_free(pending);
+            pending_free(peer, pending);
     }
     mutex_unlock(&notifier->lock);
     struct base_list *node;
     while ((node = base_list_pop_front(&ready)) != NULL) {
         struct peer_pending *pending = BASE_CONTAINER(node, struct peer_pending, node);
         send_each(peer, pending);
-        pending_free(pending);
+        pending_free(peer, pending);
     }
 }
 
@@ -222,7 +231,7 @@ void peer_notifier_stop(struct yolk_peer *peer)
     thread_join(&notifier->thread);
     struct base_list *node;
     while ((node = base_list_pop_front(&notifier->pending)) != NULL)
-        pending_free(BASE_CONTAINER(node, struct peer_pending, node));
+        pending_free(peer, BASE_CONTAINER(node, struct peer_pending, node));
     condition_destroy(&notifier->wake);
     mutex_destroy(&notifier->lock);
 }

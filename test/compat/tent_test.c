@@ -392,6 +392,20 @@ static void cancel(void **state)
     pair_close(&p);
 }
 
+/* The only one that comes. */
+static void hear(tent_engine_t engine, const char *name)
+{
+    tent_notifi_info info;
+    uint64_t deadline_ns = clock_real_now_ns() + 20 * NS_PER_S;
+    do {
+        assert_int_equal(tent_recv_notifs(engine, &info), 0);
+        assert_true(clock_real_now_ns() < deadline_ns);
+    } while (info.num_records == 0);
+    assert_int_equal(info.num_records, 1);
+    assert_string_equal(info.records[0].name, name);
+    tent_free_notifs(&info);
+}
+
 static void notifications(void **state)
 {
     (void)state;
@@ -428,15 +442,20 @@ static void notifications(void **state)
     assert_int_equal(tent_submit_notif(p.a, batch, requests, 8, "done", "all"), 0);
     for (size_t i = 8; i < 16; i++)
         assert_int_equal(finish(p.a, batch, i).status, STATUS_COMPLETED);
-    uint64_t deadline_ns = clock_real_now_ns() + 20 * NS_PER_S;
-    do {
-        assert_int_equal(tent_recv_notifs(p.b, &info), 0);
-        assert_true(clock_real_now_ns() < deadline_ns);
-    } while (info.num_records == 0);
-    assert_int_equal(info.num_records, 1);
-    assert_string_equal(info.records[0].name, "done");
+    hear(p.b, "done");
     assert_memory_equal(p.remote, p.local, 7 * 4096);
-    tent_free_notifs(&info);
+    assert_int_equal(tent_free_batch(p.a, batch), 0);
+    /* A close takes nothing back of what was submitted. */
+    tent_request_t many[64];
+    for (size_t i = 0; i < 64; i++) {
+        many[i] = request_of(&p, OPCODE_WRITE, 0, SIZE);
+        many[i].transport_hint = TRANSPORT_TCP; /* takes its time */
+    }
+    batch = tent_allocate_batch(p.a, 64);
+    assert_int_equal(tent_submit_notif(p.a, batch, many, 64, "closed", "all the same"), 0);
+    assert_int_equal(tent_close_segment(p.a, p.target), 0);
+    assert_int_equal(finish_all(p.a, batch).status, STATUS_COMPLETED);
+    hear(p.b, "closed");
     assert_int_equal(tent_free_batch(p.a, batch), 0);
     pair_close(&p);
 }
