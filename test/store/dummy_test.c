@@ -93,6 +93,43 @@ static int dummy_of_a_tenant(const char *address)
     return yolk_store_close(store) == YOLK_OK ? 0 : 22;
 }
 
+/* Memory of its own, which is in no segment that was mapped beforehand: malloc'd, mapped, and on
+ * the stack, each registered, the last one not. */
+static int dummy_registers_its_own_memory(const char *address)
+{
+    struct yolk_store *store = NULL;
+    uint8_t on_stack[1000];
+    uint8_t *first = malloc(SIZE), *second = malloc(SIZE + 13);
+    if (!dummy_opens(address, &store) || first == NULL || second == NULL)
+        return 30;
+    if (yolk_store_register_buffer(store, first, SIZE) != YOLK_OK ||
+        yolk_store_register_buffer(store, second, SIZE + 13) != YOLK_OK)
+        return 31;
+    fill(first, SIZE, 41);
+    struct yolk_slice slice = {first, SIZE};
+    struct yolk_kv kv = {"c41", 3, &slice, 1, 0, 0};
+    if (yolk_store_put(store, &kv, 1) != YOLK_OK)
+        return 32;
+    slice.ptr = second + 13;
+    if (yolk_store_get(store, &kv, 1) != YOLK_OK || kv.result != SIZE ||
+        !is_filled(second + 13, SIZE, 41))
+        return 33;
+    fill(on_stack, sizeof(on_stack), 42);
+    slice = (struct yolk_slice){on_stack, sizeof(on_stack)};
+    kv = (struct yolk_kv){"c41 too", 7, &slice, 1, 0, 0};
+    if (yolk_store_put(store, &kv, 1) != YOLK_OK)
+        return 34;
+    memset(on_stack, 0, sizeof(on_stack));
+    if (yolk_store_get(store, &kv, 1) != YOLK_OK || !is_filled(on_stack, sizeof(on_stack), 42))
+        return 35;
+    if (yolk_store_unregister_buffer(store, first) != YOLK_OK ||
+        yolk_store_unregister_buffer(store, second) != YOLK_OK)
+        return 36;
+    free(first);
+    free(second);
+    return yolk_store_close(store) == YOLK_OK ? 0 : 37;
+}
+
 /* Before there are threads here: the child gets the address by a pipe and goes its way. */
 static pid_t start_child(int (*run)(const char *address), int *to)
 {
@@ -201,6 +238,20 @@ static void bytes_go_through_shared_memory(void **state)
     master_stop(&master);
 }
 
+static void c41_a_dummy_registers_its_own_memory(void **state)
+{
+    (void)state;
+    int to;
+    pid_t child = start_child(dummy_registers_its_own_memory, &to);
+    struct master master;
+    uint16_t port = 0;
+    master_start(&master);
+    struct yolk_store *store = open_real(&master, NULL, &port);
+    let_child_run(child, to, port);
+    assert_int_equal(yolk_store_close(store), YOLK_OK);
+    master_stop(&master);
+}
+
 /* It is of its real client's tenant, if it names none. */
 static void a_dummy_is_of_its_real_clients_tenant(void **state)
 {
@@ -244,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_go_through_shared_memory),
+        cmocka_unit_test(c41_a_dummy_registers_its_own_memory),
         cmocka_unit_test(a_dummy_is_of_its_real_clients_tenant),
         cmocka_unit_test(without_a_real_client),
     };
