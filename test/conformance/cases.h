@@ -43,4 +43,27 @@ void largest_io_and_one_more(void **state);
 void a_short_read_says_so(void **state);
 void leaves_nothing_after_failures(void **state);
 
+/* ends.c */
+void cancel_before_submit(void **state);
+void cancel_while_queued(void **state);
+void cancel_while_posted(void **state);
+void cancel_waits_for_quiet(void **state);
+void cancel_after_the_end(void **state);
+void cancel_in_the_middle(void **state);
+void cancel_in_the_middle_waits(void **state);
+void deadline_while_queued(void **state);
+void deadline_while_posted(void **state);
+void deadline_waits_for_quiet(void **state);
+void failure_waits_for_quiet(void **state);
+void freed_in_flight_is_in_quarantine(void **state);
+void a_stuck_range_is_refused_until_quiet(void **state);
+
+/* merge.c */
+void neighbours_are_moved_as_one(void **state);
+void only_what_is_alike_is_joined(void **state);
+void reads_and_writes_are_not_joined(void **state);
+void a_joined_one_is_canceled_while_queued(void **state);
+void a_joined_one_is_canceled_while_posted(void **state);
+void joined_ones_survive_faults(void **state);
+
 #endif

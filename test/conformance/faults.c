@@ -141,7 +141,7 @@ void dead_peer_by_fault(void **state)
 {
     struct world w;
     world_init(&w, *state);
-    w.faults.delay_polls_max = 1; /* wrapped, without faults of its own */
+    w.wrapped = 1;
     world_open(&w);
     assert_int_equal(world_transfer(&w, YOLK_READ, w.local, 0, 4096), YOLK_OK);
     atomic_store(&w.control.dead, 1);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "platform/clock.h"
 #include "transport/threads_kit.h"
 
 void world_init(struct world *w, const struct conformance_fixture *fixture)
@@ -28,8 +29,14 @@ static int has_faults(const struct fault_options *f)
 {
     return f->delay_permille + f->drop_permille + f->reorder_permille + f->duplicate_permille +
                f->short_permille + f->again_permille + f->stuck_permille + f->fail_permille +
-               f->late_fail_permille + f->corrupt_permille + f->delay_polls_max >
+               f->late_fail_permille + f->corrupt_permille + f->partial_permille +
+               f->death_permille + f->defer_permille >
            0;
+}
+
+static uint64_t consumer_now(void *self)
+{
+    return clock_real_now_ns() + atomic_load(&((struct world *)self)->jumped_ns);
 }
 
 static struct yolk_engine *make_engine(struct world *w, int is_provider)
@@ -37,7 +44,7 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     struct yolk_engine_options options;
     yolk_engine_options_init(&options);
     const struct yolk_transport_ops *ops = w->fixture->ops;
-    if (!is_provider && has_faults(&w->faults)) {
+    if (!is_provider && (w->wrapped || has_faults(&w->faults))) {
         transport_fault_make(&w->faults, &w->fault_ops);
         ops = &w->fault_ops;
         options.transport.wrapped = &w->faults;
@@ -46,10 +53,15 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     options.transport_count = 1;
     options.slice_bytes_max = w->slice_bytes_max;
     options.window_slices = 4;
-    options.merge = YOLK_SWITCH_OFF; /* each request shall be an io of its own here */
+    /* Each request shall be an io of its own, but where merging is the subject. */
+    options.merge = w->merges ? YOLK_SWITCH_ON : YOLK_SWITCH_OFF;
     options.drain_limit_ms = w->drain_limit_ms;
     options.attempts_max = w->attempts_max;
     options.breaker_failures = w->breaker_failures;
+    if (!is_provider) {
+        options.transport.now_ns = consumer_now;
+        options.transport.clock_self = w;
+    }
     if (w->fixture->prepare != NULL)
         w->fixture->prepare(&options.transport, is_provider);
     struct yolk_engine *engine = NULL;
@@ -191,6 +203,11 @@ struct yolk_request world_request(struct world *w, enum yolk_opcode opcode, void
 {
     return (struct yolk_request){
         .opcode = opcode, .local = local, .segment = w->segment, .offset = offset, .size = size};
+}
+
+void world_jump(struct world *w, uint64_t ms)
+{
+    (void)atomic_fetch_add(&w->jumped_ns, ms * CLOCK_NS_PER_MS);
 }
 
 uint64_t world_deadline(struct world *w, uint64_t ms)

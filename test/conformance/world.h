@@ -5,6 +5,7 @@
 #define CONFORMANCE_WORLD_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
@@ -36,6 +37,9 @@ struct world {
     struct fault_options faults;
     struct fault_control control;
     struct yolk_transport_ops fault_ops;
+    int merges;
+    int wrapped;                /* by fault, also without faults: for its switches */
+    _Atomic uint64_t jumped_ns; /* the consumer's clock is so far ahead */
     int require_tickets;
     uint64_t drain_limit_ms;
     uint32_t attempts_max;
@@ -66,6 +70,8 @@ enum yolk_status world_transfer(struct world *w, enum yolk_opcode opcode, void *
                                 uint64_t offset, uint64_t size);
 /* now + ms on the consumer's clock */
 uint64_t world_deadline(struct world *w, uint64_t ms);
+/* The consumer's clock goes on by so much at once. */
+void world_jump(struct world *w, uint64_t ms);
 uint64_t world_open_fds(void);
 uint64_t world_threads(void);
 uint64_t world_shared_maps(void);

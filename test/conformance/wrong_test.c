@@ -12,7 +12,7 @@
 #include "cases.h"
 #include "wrong.h"
 
-enum { TOGETHER = 8, PATIENCE_S = 5, LONG_PATIENCE_S = 90, CASES_MAX = 64, NAMED_MAX = 32 };
+enum { TOGETHER = 8, PATIENCE_S = 5, LONG_PATIENCE_S = 90, CASES_MAX = 96, NAMED_MAX = 32 };
 enum { LOOKS_MORE = 5 };
 
 static struct wrong_options wrong;
@@ -136,16 +136,23 @@ static void acknowledges_early(void **state)
               "cancel_and_free", "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
               "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
-              "what_has_failed_is_quiet", "unserved_in_flight", "leaves_nothing_after_failures");
+              "what_has_failed_is_quiet", "unserved_in_flight", "leaves_nothing_after_failures",
+              "cancel_before_submit", "cancel_while_queued", "cancel_while_posted",
+              "cancel_waits_for_quiet", "cancel_after_the_end", "cancel_in_the_middle",
+              "cancel_in_the_middle_waits", "deadline_while_queued", "deadline_while_posted",
+              "deadline_waits_for_quiet", "neighbours_are_moved_as_one",
+              "only_what_is_alike_is_joined", "reads_and_writes_are_not_joined",
+              "a_joined_one_is_canceled_while_queued", "a_joined_one_is_canceled_while_posted",
+              "joined_ones_survive_faults");
 }
 
 static void reports_twice(void **state)
 {
     (void)state;
-    CAUGHT_BY(WRONG_REPORTS_TWICE, "leaves_nothing", "each_read_is_there_when_reported_once",
+    CAUGHT_BY(WRONG_REPORTS_TWICE, "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
               "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
-              "waiting_ends_when_there_is_something", "one_slice_of_many_fails");
+              "waiting_ends_when_there_is_something");
 }
 
 static void loses_one(void **state)
@@ -183,7 +190,8 @@ static void rounds_offsets(void **state)
 {
     (void)state;
     CAUGHT_BY(WRONG_ROUNDS_OFFSETS, "unaligned", "ten_thousand",
-              "what_the_provider_refuses_harms_no_other", "largest_io_and_one_more");
+              "what_the_provider_refuses_harms_no_other", "largest_io_and_one_more",
+              "joined_ones_survive_faults");
 }
 
 static void ignores_generation(void **state)
@@ -216,14 +224,15 @@ static void takes_on_again(void **state)
     CAUGHT_BY(WRONG_TAKES_ON_AGAIN, "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
               "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
-              "waiting_ends_when_there_is_something", "one_slice_of_many_fails");
+              "waiting_ends_when_there_is_something");
 }
 
 static void short_as_full(void **state)
 {
     (void)state;
     CAUGHT_BY(WRONG_SHORT_AS_FULL, "sizes", "unaligned", "tickets", "cancel_and_free",
-              "largest_io_and_one_more");
+              "largest_io_and_one_more", "cancel_in_the_middle", "cancel_in_the_middle_waits",
+              "deadline_waits_for_quiet", "failure_waits_for_quiet");
 }
 
 static void swaps_cookies(void **state)
@@ -231,14 +240,15 @@ static void swaps_cookies(void **state)
     (void)state;
     CAUGHT_BY(WRONG_SWAPS_COOKIES, "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
-              "one_slice_of_many_fails");
+              "one_slice_of_many_fails", "joined_ones_survive_faults");
 }
 
 static void corrupts_a_byte(void **state)
 {
     (void)state;
     CAUGHT_BY(WRONG_CORRUPTS_A_BYTE, "sizes", "unaligned", "cancel_and_free",
-              "largest_io_and_one_more");
+              "largest_io_and_one_more", "cancel_in_the_middle", "cancel_in_the_middle_waits",
+              "deadline_waits_for_quiet", "failure_waits_for_quiet");
 }
 
 static void closes_busy(void **state)

@@ -22,6 +22,7 @@ struct fault_channel {
     void *inner;
     struct random_sim random;
     uint64_t polls;
+    uint64_t taken;           /* ios so far: each one's name inside */
     uint32_t storm;           /* AGAINs still to come */
     uint32_t inside;          /* entries the inner one has */
     bool dead;                /* its peer, for good */
@@ -127,6 +128,11 @@ static enum yolk_status fault_channel_open(void *endpoint, void *target, void **
     return YOLK_OK;
 }
 
+static enum yolk_status failure_of(const struct fault_options *options)
+{
+    return options->failure != YOLK_OK ? options->failure : YOLK_ERR_LINK;
+}
+
 static uint64_t some_polls(struct fault_channel *channel)
 {
     uint32_t max = channel->endpoint->options->delay_polls_max;
@@ -147,7 +153,7 @@ static void hold(struct fault_channel *channel, struct fault_entry *entry, enum 
     entry->result.status = status;
     entry->result.transferred = transferred;
     if ((entry->late_fail || entry->partial) && status == YOLK_OK)
-        entry->result.status = YOLK_ERR_LINK;
+        entry->result.status = failure_of(options);
     if (entry->late_fail)
         entry->result.transferred = 0;
     if (entry->corrupt && status == YOLK_OK && transferred > 0)
@@ -163,6 +169,15 @@ static void hold(struct fault_channel *channel, struct fault_entry *entry, enum 
         base_list_push_back(&channel->held, &entry->node);
 }
 
+/* Takes one from a count that is not 0; was it one of those counted, or with `last` the last? */
+static bool counts_down(_Atomic uint32_t *count, uint32_t last)
+{
+    uint32_t left = atomic_load(count);
+    while (left > 0 && !atomic_compare_exchange_weak(count, &left, left - 1)) {
+    }
+    return last == 0 ? left > 0 : left == last;
+}
+
 static void draw_faults(struct fault_channel *channel, struct fault_entry *entry)
 {
     const struct fault_options *options = channel->endpoint->options;
@@ -175,7 +190,8 @@ static void draw_faults(struct fault_channel *channel, struct fault_entry *entry
     if (entry->partial || (entry->io.size > 1 && draw(channel, options->short_permille)))
         entry->io.size = 1 + below(channel, entry->io.size - 1);
     struct fault_control *control = options->control;
-    entry->gated = control != NULL && atomic_load(&control->hold);
+    entry->gated =
+        control != NULL && atomic_load(&control->hold) && !counts_down(&control->pass, 0);
     if (draw(channel, options->defer_permille))
         entry->due = channel->polls + some_polls(channel);
     if ((entry->stuck || entry->gated) && control != NULL)
@@ -228,8 +244,9 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
         channel->storm = (uint32_t)below(channel, 8);
         return YOLK_SUBMIT_AGAIN;
     }
-    if (draw(channel, options->fail_permille))
-        return fail(io, YOLK_ERR_LINK);
+    if (draw(channel, options->fail_permille) ||
+        (control != NULL && counts_down(&control->fail, 1)))
+        return fail(io, failure_of(options));
     if (draw(channel, options->death_permille)) {
         channel->dead = true;
         return fail(io, YOLK_ERR_PEER_DEAD);
@@ -240,9 +257,7 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     base_list_init(&entry->node);
     entry->io = *io;
     entry->result.cookie = io->cookie;
-    /* The inner one sees the entry's address as cookie, so a completion finds its entry without a
-     * search. */
-    entry->io.cookie = (uint64_t)(uintptr_t)entry;
+    entry->io.cookie = ++channel->taken;
     draw_faults(channel, entry);
     if (entry->gated || entry->due > channel->polls) {
         base_list_push_back(&channel->waiting, &entry->node);
@@ -286,6 +301,18 @@ static void begin_waiting(struct fault_channel *channel, bool release)
         channel->endpoint->wrapped.inner.flush(channel->inner);
 }
 
+/* One reported twice is not there the second time. */
+static struct fault_entry *find_open(struct fault_channel *channel, uint64_t cookie)
+{
+    BASE_LIST_FOREACH(node, &channel->open)
+    {
+        struct fault_entry *entry = BASE_CONTAINER(node, struct fault_entry, node);
+        if (entry->io.cookie == cookie)
+            return entry;
+    }
+    return NULL;
+}
+
 static void poll_inner(struct fault_channel *channel)
 {
     struct yolk_completion completions[32];
@@ -293,7 +320,9 @@ static void poll_inner(struct fault_channel *channel)
     do {
         count = channel->endpoint->wrapped.inner.poll(channel->inner, completions, 32);
         for (uint32_t i = 0; i < count; i++) {
-            struct fault_entry *entry = (struct fault_entry *)(uintptr_t)completions[i].cookie;
+            struct fault_entry *entry = find_open(channel, completions[i].cookie);
+            if (entry == NULL)
+                continue;
             base_list_remove(&entry->node);
             channel->inside--;
             hold(channel, entry, completions[i].status, completions[i].transferred);

@@ -17,6 +17,8 @@ struct fault_control {
     _Atomic int dead;          /* 1: each submit and all that is under way fails PEER_DEAD */
     _Atomic int again;         /* 1: each submit answers AGAIN */
     _Atomic int hold;          /* 1: ios given meanwhile are taken, and moved only by release */
+    _Atomic uint32_t pass;     /* so many ios go by before hold takes the next */
+    _Atomic uint32_t fail;     /* the how manieth io from now fails in submit; 0: none */
     _Atomic int deaf;          /* 1: cancel brings back nothing of what is held */
     _Atomic int release;       /* 1: stuck, dropped and held ios go on after all */
     _Atomic uint64_t injected; /* faults so far */
@@ -37,6 +39,7 @@ struct fault_options {
     uint32_t short_permille;     /* only a part is moved */
     uint32_t again_permille;     /* begins a storm of up to 8 AGAINs */
     uint32_t stuck_permille;     /* not even cancel brings it back; only release */
+    enum yolk_status failure;    /* what fail, late_fail and partial say; YOLK_OK: LINK */
     uint32_t fail_permille;      /* submit fails with LINK, nothing moved (a partly taken window) */
     uint32_t partial_permille;   /* submit takes a part: it moves, then LINK says how much did */
     uint32_t death_permille;     /* the peer dies: this and all else of the channel is PEER_DEAD, a

@@ -427,6 +427,29 @@ static void what_is_held_moves_by_release(void **state)
     close_all(&s);
 }
 
+static void some_go_by_and_one_fails(void **state)
+{
+    (void)state;
+    struct setup s;
+    open_all(&s, (struct fault_options){.seed = 18, .failure = YOLK_ERR_IO});
+    atomic_store(&s.control.hold, 1);
+    atomic_store(&s.control.pass, 3);
+    atomic_store(&s.control.fail, 6);
+    for (uint32_t i = 0; i < 8; i++)
+        submit(&s, i);
+    assert_int_equal(s.submitted[5], YOLK_SUBMIT_FAILED);
+    assert_int_equal(s.ios[5].status, YOLK_ERR_IO);
+    poll_often(&s);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(s.reports[i], i < 3);
+    assert_int_equal(atomic_load(&s.control.stuck), 4);
+    atomic_store(&s.control.release, 1);
+    poll_often(&s);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(s.reports[i], i != 5);
+    close_all(&s);
+}
+
 static void the_switches_of_death_and_again(void **state)
 {
     (void)state;
@@ -498,6 +521,7 @@ int main(void)
         cmocka_unit_test(storms_take_nothing_and_pass),
         cmocka_unit_test(a_peer_dies_under_its_channel_and_comes_back),
         cmocka_unit_test(what_is_held_moves_by_release),
+        cmocka_unit_test(some_go_by_and_one_fails),
         cmocka_unit_test(the_switches_of_death_and_again),
         cmocka_unit_test(the_same_seed_draws_the_same),
     };
