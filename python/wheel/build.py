@@ -153,7 +153,7 @@ def shared_files(build):
     files["mooncake-stubs/__init__.pyi"] = (b"", 0o644)
     for name in python_files("python/mooncake", ".pyi"):
         files["mooncake-stubs/" + name] = (text_of("python/mooncake", name).encode(), 0o644)
-    for room in ("yolk", "mooncake"):
+    for room in ("yolk", "mooncake", "tent"):
         for name in python_files("include/" + room, ".h"):
             files["yolk/include/%s/%s" % (room, name)] = (text_of("include", room, name).encode(), 0o644)
     files["yolk/bin/yolk"] = (binary(build, "yolk"), 0o755)

@@ -8,7 +8,6 @@ import concurrent.futures
 import ctypes
 import inspect
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +16,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import Failure, Skip, check, check_equal, check_in, eventually, free_port, main, test
+from harness import Failure, check, check_equal, check_in, eventually, free_port, main, test
 from python_kit import MIB, Counter, Memory, folder, module, pattern
+from services import etcd, redis
 
 # A peer in a process of its own: prints its address and that of its memory, then answers lines.
 PEER = r"""
@@ -350,13 +350,6 @@ def through(url, what):
     check_equal(third.transfer_sync_read(name, mine.address, theirs.address, 1), -200, what + ": the name went with it")
 
 
-def server(context, program, *args):
-    path = shutil.which(program)
-    if path is None:
-        raise Skip(f"{program} is not installed")
-    return context.start(path, *args)
-
-
 @test("names in the HTTP service of a master")
 def names_http(context):
     port = free_port()
@@ -372,12 +365,7 @@ def names_http(context):
 
 @test("names in etcd")
 def names_etcd(context):
-    port, peers = free_port(), free_port()
-    server(context, "etcd", "--data-dir", context.path("etcd"), "--listen-client-urls", f"http://127.0.0.1:{port}",
-           "--advertise-client-urls", f"http://127.0.0.1:{port}", "--listen-peer-urls", f"http://127.0.0.1:{peers}",
-           "--initial-advertise-peer-urls", f"http://127.0.0.1:{peers}", "--initial-cluster",
-           f"default=http://127.0.0.1:{peers}")
-    eventually(lambda: listens(port), text="etcd listens")
+    port = etcd(context)
     eventually(lambda: engine_module().TransferEngine().initialize("127.0.0.1:" + str(free_port()),
                                                                    f"etcd://127.0.0.1:{port}", "tcp", "") == 0,
                text="etcd answers")
@@ -388,20 +376,12 @@ def names_etcd(context):
 
 @test("names in redis, with a password and a database")
 def names_redis(context):
-    port = free_port()
-    server(context, "redis-server", "--port", port, "--bind", "127.0.0.1", "--requirepass", "geheim", "--dir", context.dir,
-           "--save", "")
-    eventually(lambda: listens(port), text="redis listens")
+    port = redis(context, "geheim")
     through(f"redis://:geheim@127.0.0.1:{port}/3", "redis")
     m = engine_module()
     wrong = m.TransferEngine()
     check(wrong.initialize("127.0.0.1:0", f"redis://:falsch@127.0.0.1:{port}", "tcp", "") != 0)
     check_in("AUTH", m.last_error())
-
-
-def listens(port):
-    with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", port)) == 0
 
 
 @test("a child process is told, and ends without harm")

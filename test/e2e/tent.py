@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""TENT's C interface as programs link it: the example, alone, as two processes, by names of each metadata service."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness import ROOT, Skip, build_dir, check, check_equal, check_in, eventually, free_port, main, test
+from services import etcd, redis
+
+ALONE = "1048576 bytes, all of it\nread 's' to 's'\n1572864 bytes, all of it\n"
+HEARD = "copy: half of it is new\nmemory is 'w' to 's'\n"
+
+
+def example(context, library="transfer_engine"):
+    """The program, built against the library of the build."""
+    if shutil.which("cc") is None:
+        raise Skip("no C compiler")
+    path = context.path("tent")
+    if not os.path.exists(path):
+        done = subprocess.run(["cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I",
+                               os.path.join(ROOT, "include"), os.path.join(ROOT, "examples", "tent.c"), "-L", build_dir(),
+                               "-Wl,-rpath," + build_dir(), "-l" + library, "-o", path], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        if "undefined reference to `__asan" in done.stdout or "undefined reference to `__tsan" in done.stdout:
+            raise Skip("the library of this build needs a sanitizer's own program")
+        check_equal(done.returncode, 0, done.stdout)
+    return path
+
+
+def run(context, *args, code=0, **env):
+    done = subprocess.run([example(context), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=60, env=dict(os.environ, **env), check=False)
+    check_equal(done.returncode, code, done.stdout + done.stderr)
+    return done.stdout, done.stderr
+
+
+class Server:
+    """The example as the one that offers memory."""
+
+    def __init__(self, context, *settings, **env):
+        self.process = subprocess.Popen([example(context), "serve", *settings], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=dict(os.environ, **env))
+        line = self.process.stdout.readline()
+        check(re.fullmatch(r"\S+ \d+\n", line), f"the server said {line!r}")
+        self.name, self.address = line.split()
+
+    def end(self):
+        said, _ = self.process.communicate("", timeout=60)
+        check_equal(self.process.returncode, 0)
+        return said
+
+
+def between(context, *settings, wanted_name=None, **env):
+    """Two processes, the second one finds the first by its name."""
+    server = Server(context, *settings, *([f"local_segment_name={wanted_name}"] if wanted_name else []), **env)
+    try:
+        if wanted_name:
+            check_equal(server.name, wanted_name)
+        check_equal(run(context, "copy", server.name, server.address, *settings, **env)[0], ALONE)
+    finally:
+        said = server.end()
+    check_equal(said, HEARD)
+
+
+@test("tent.the_example")
+def _(c):
+    check_equal(run(c)[0], ALONE + HEARD)
+    # Under the name of upstream's own build too.
+    os.unlink(example(c))
+    example(c, "tent_shared")
+    check_equal(run(c)[0], ALONE + HEARD)
+
+
+@test("tent.two_processes")
+def _(c):
+    between(c)
+    # Both sides say who they are; a wrong secret is told apart from everything else.
+    c.write("secret", "a" * 32 + "\n")
+    c.write("other", "b" * 32 + "\n")
+    for name in ("secret", "other"):
+        os.chmod(c.path(name), 0o600)
+    between(c, YOLK_SECRET_FILE=c.path("secret"))
+    server = Server(c, YOLK_SECRET_FILE=c.path("secret"))
+    check_in("secret", run(c, "copy", server.name, server.address, code=1, YOLK_SECRET_FILE=c.path("other"))[1])
+    server.end()
+
+
+@test("tent.one_configuration_for_all")
+def _(c):
+    """MC_TENT_CONF as a file and as JSON; the environment goes before it; a wrong one is told."""
+    c.write("conf.json", '{"rpc_server_hostname": "127.0.0.2", "transports": {"io_uring": {"enable": false}}}')
+    server = Server(c, MC_TENT_CONF=c.path("conf.json"))
+    check(server.name.startswith("127.0.0.2:"), server.name)
+    server.end()
+    server = Server(c, MC_TENT_CONF='{"rpc_server_hostname": "127.0.0.3"}', MOONCAKE_LOCAL_HOSTNAME="127.0.0.4")
+    check(server.name.startswith("127.0.0.4:"), server.name)
+    server.end()
+    server = Server(c, "rpc_server_hostname=127.0.0.5", MC_TENT_CONF=c.path("conf.json"))
+    check(server.name.startswith("127.0.0.5:"), server.name)
+    server.end()
+    check_in("line 1, column 2", run(c, code=1, MC_TENT_CONF="{")[1])
+    check_in("MC_TENT_CONF: merge_requests", run(c, code=1, MC_TENT_CONF='{"merge_requests": 7}')[1])
+    said = run(c, MC_TENT_CONF='{"transports": {"rdma": {"enable": true}}}', MC_GID_INDEX="3")[1]
+    check_in("transports/rdma/enable", said)
+    check_equal(said.count("MC_GID_INDEX has no effect: there is no RDMA transport"), 1, said)
+
+
+@test("tent.names_in_http")
+def _(c):
+    port = free_port()
+    c.master("--metadata-listen", f"127.0.0.1:{port}")
+    between(c, "metadata_type=http", f"metadata_servers=127.0.0.1:{port}/metadata", wanted_name="prefill/0")
+    check_in("knows no peer", run(c, "copy", "nobody", 0, "metadata_type=http",
+                                  f"metadata_servers=http://127.0.0.1:{port}/metadata", code=1)[1])
+
+
+@test("tent.names_in_etcd")
+def _(c):
+    port = etcd(c)
+    settings = ("metadata_type=etcd", f"metadata_servers=127.0.0.1:{free_port()};127.0.0.1:{port}")
+    eventually(lambda: "bytes" in subprocess.run([example(c), *settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                                 text=True, timeout=60, check=False).stdout, text="etcd answers")
+    between(c, *settings, wanted_name="prefill-0")
+
+
+@test("tent.names_in_redis")
+def _(c):
+    port = redis(c, "geheim")
+    between(c, "metadata_type=redis", f"metadata_servers=127.0.0.1:{port}", wanted_name="prefill-0",
+            MC_REDIS_PASSWORD="geheim", MC_REDIS_DB_INDEX="3")
+    check_in("AUTH", run(c, "serve", "metadata_type=redis", f"metadata_servers=127.0.0.1:{port}", code=1,
+                         MC_REDIS_PASSWORD="falsch")[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
