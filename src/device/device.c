@@ -150,6 +150,8 @@ int device_open(const struct device_options *options, struct device **out)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a device");
     if (options != NULL)
         device->options = *options;
+    if (options != NULL && options->cufile_library != NULL)
+        snprintf(device->cufile_path, sizeof(device->cufile_path), "%s", options->cufile_library);
     if (device->options.registered_bytes_max == 0)
         device->options.registered_bytes_max = 64 * GIB;
     if (device->options.pinned_bytes_max == 0)
@@ -163,6 +165,7 @@ int device_open(const struct device_options *options, struct device **out)
     condition_init(&device->host_changed);
     base_list_init(&device->idle);
     int status = cuda_load(device->options.cuda_library, &device->cuda);
+    device->options.cuda_library = device->options.cufile_library = NULL; /* the caller's texts */
     /* After cuInit, so that at_exit runs before the driver's own end. */
     pthread_once(&watch_once, watch);
     if (status == YOLK_OK && watch_status != YOLK_OK)
@@ -225,7 +228,8 @@ int device_cufile(struct device *device, const struct cufile **out)
         return status;
     mutex_lock(&device->cufile_lock);
     if (device->cufile_state == 0) {
-        bool there = cufile_load(device->options.cufile_library, &device->cufile) == YOLK_OK;
+        bool there = cufile_load(device->cufile_path[0] != '\0' ? device->cufile_path : NULL,
+                                 &device->cufile) == YOLK_OK;
         device->cufile_state = there ? 1 : -1;
         snprintf(device->cufile_reason, sizeof(device->cufile_reason), "%s",
                  there ? "" : yolk_last_error());

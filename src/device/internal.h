@@ -77,6 +77,7 @@ struct device {
     uint64_t pinned_bytes;
 
     struct mutex cufile_lock;
+    char cufile_path[4096];
     int cufile_state; /* 0: not tried, 1: loaded, -1: not there */
     char cufile_reason[512];
 

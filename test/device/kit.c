@@ -2,12 +2,15 @@
 #include "kit.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
-static const char *fake_path(void)
+const char *kit_fake_path(const char *name)
 {
-    static char path[512];
+    static _Thread_local char path[512];
     const char *folder = getenv("YOLK_FAKES");
-    snprintf(path, sizeof(path), "%s/libcuda.so.1", folder != NULL ? folder : YOLK_FAKES_DIR);
+    snprintf(path, sizeof(path), "%s/%s", folder != NULL ? folder : YOLK_FAKES_DIR, name);
     return path;
 }
 
@@ -17,34 +20,58 @@ bool kit_real(void)
     return wish != NULL && strcmp(wish, "real") == 0;
 }
 
-/* A function that the fake exports. */
-static void *fake_function(const char *name)
+/* A function that a fake exports. */
+static void *fake_function(const char *fake, const char *name)
 {
-    void *library = dlopen(fake_path(), RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(kit_fake_path(fake), RTLD_NOW | RTLD_LOCAL);
     void *found = library != NULL ? dlsym(library, name) : NULL;
     if (found == NULL)
         fail_msg("%s", dlerror());
     return found;
 }
 
-long kit_fake(const char *commands)
+static long command(const char *fake, const char *name, const char *commands)
 {
-    static long (*control)(const char *);
+    long (*control)(const char *);
     if (kit_real())
         return 0;
-    if (control == NULL) {
-        void *found = fake_function("fake_cuda_control");
-        memcpy(&control, &found, sizeof(control));
-    }
+    void *found = fake_function(fake, name);
+    memcpy(&control, &found, sizeof(control));
     return control(commands);
+}
+
+long kit_fake(const char *commands)
+{
+    return command("libcuda.so.1", "fake_cuda_control", commands);
+}
+
+long kit_fake_cufile(const char *commands)
+{
+    return command("libcufile.so.0", "fake_cufile_control", commands);
 }
 
 void *kit_shadow(const void *pointer, size_t size)
 {
     void *(*shadow)(const void *, size_t);
-    void *found = fake_function("fake_cuda_shadow");
+    void *found = fake_function("libcuda.so.1", "fake_cuda_shadow");
     memcpy(&shadow, &found, sizeof(shadow));
     return shadow(pointer, size);
+}
+
+int kit_file(void)
+{
+    char path[512];
+    const char *folder = getenv("YOLK_TEST_PATH");
+    snprintf(path, sizeof(path), "%s/yolk-test-XXXXXX", folder != NULL ? folder : ".");
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        fail_msg("%s: %s", path, strerror(errno));
+    int direct = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+    unlink(path);
+    if (direct < 0) /* tmpfs refuses it; the fake does not mind */
+        return fd;
+    close(fd);
+    return direct;
 }
 
 void kit_fake_only(void)
@@ -60,8 +87,13 @@ int kit_open_status(const struct device_options *options, struct device **out)
     struct device_options all = {0};
     if (options != NULL)
         all = *options;
+    char cuda[512], cufile[512];
+    snprintf(cuda, sizeof(cuda), "%s", kit_fake_path("libcuda.so.1"));
+    snprintf(cufile, sizeof(cufile), "%s", kit_fake_path("libcufile.so.0"));
     if (!kit_real() && all.cuda_library == NULL)
-        all.cuda_library = fake_path();
+        all.cuda_library = cuda;
+    if (!kit_real() && all.cufile_library == NULL)
+        all.cufile_library = cufile;
     return device_open(&all, out);
 }
 

@@ -23,6 +23,12 @@
 bool kit_real(void);
 /* A command for the fake (test/fakes/cuda.h); 0 on the real thing. */
 long kit_fake(const char *commands);
+/* The same for the fake cuFile (test/fakes/cufile.h). */
+long kit_fake_cufile(const char *commands);
+/* Its path, or that of another fake in the same folder. */
+const char *kit_fake_path(const char *name);
+/* An empty file for direct I/O in YOLK_TEST_PATH (default: the working folder), unlinked. */
+int kit_file(void);
 /* options may be NULL. The process ends as skipped where a real GPU is wanted and there is none. */
 struct device *kit_open(const struct device_options *options);
 int kit_open_status(const struct device_options *options, struct device **out);

@@ -68,7 +68,7 @@ static void functions_are_found_by_their_names_too(void **state)
 {
     struct device *device;
     struct device_memory memory;
-    struct device_options options = {.cuda_library = YOLK_FAKES_DIR "/libcuda-names.so.1"};
+    struct device_options options = {.cuda_library = kit_fake_path("libcuda-names.so.1")};
     (void)state;
     if (kit_real())
         skip();

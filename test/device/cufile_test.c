@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of cuFile, and what its calls do, on the fake as on the real library. */
+#include "kit.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/cufile.h"
+
+enum { SLICE = 65536 };
+
+struct world {
+    struct device *device;
+    const struct cufile *cufile;
+    int fd;
+    cufile_handle file;
+    uint8_t *gpu;
+    size_t size;
+    struct device_scope scope;
+};
+
+static void open_world(struct world *w, size_t size)
+{
+    struct cufile_descriptor descriptor = {.type = CUFILE_HANDLE_FD};
+    (void)kit_fake("reset");
+    (void)kit_fake_cufile("reset");
+    w->device = kit_open(NULL);
+    w->size = size;
+    int status = device_cufile(w->device, &w->cufile);
+    if (status != YOLK_OK && kit_real()) {
+        printf("SKIP: %s\n", yolk_last_error());
+        exit(77);
+    }
+    assert_ok(status);
+    w->gpu = kit_gpu_alloc(w->device, 0, size);
+    assert_ok(device_enter(w->device, 0, &w->scope));
+    assert_int_equal(w->cufile->driver_open().error, CUFILE_OK);
+    w->fd = kit_file();
+    descriptor.handle.fd = w->fd;
+    struct cufile_error error = w->cufile->handle_register(&w->file, &descriptor);
+    if (error.error != CUFILE_OK && kit_real()) {
+        (void)cufile_fail(error, "cuFileHandleRegister");
+        printf("SKIP: %s\n", yolk_last_error());
+        exit(77);
+    }
+    assert_int_equal(error.error, CUFILE_OK);
+    assert_int_equal(w->cufile->buf_register(w->gpu, size, 0).error, CUFILE_OK);
+}
+
+static void close_world(struct world *w)
+{
+    assert_int_equal(w->cufile->buf_deregister(w->gpu).error, CUFILE_OK);
+    w->cufile->handle_deregister(w->file);
+    close(w->fd);
+    assert_int_equal(w->cufile->driver_close().error, CUFILE_OK);
+    device_leave(w->device, &w->scope);
+    kit_gpu_free(w->device, 0, w->gpu);
+    kit_close(w->device);
+    assert_int_equal(kit_fake_cufile("count handles") + kit_fake_cufile("count buffers") +
+                         kit_fake_cufile("count batches"),
+                     0);
+}
+
+/* C55: no library; one with another name; one without the newer functions. */
+static void c55_a_missing_library_or_function_is_named(void **state)
+{
+    struct cufile cufile;
+    struct device_report report;
+    (void)state;
+    assert_status(cufile_load("/nowhere/libcufile.so.0", &cufile), YOLK_ERR_UNSUPPORTED);
+    assert_error_text("no cuFile: /nowhere/libcufile.so.0: cannot open shared object file");
+    if (kit_real())
+        return;
+    assert_status(cufile_load(kit_fake_path("libcuda.so.1"), &cufile), YOLK_ERR_UNSUPPORTED);
+    assert_error_text("has no function cuFileDriverOpen");
+    assert_ok(cufile_load(kit_fake_path("libcufile-old.so.0"), &cufile));
+    assert_string_equal(cufile.missing[CUFILE_BATCHES], "cuFileBatchIOSetUp");
+    assert_string_equal(cufile.missing[CUFILE_STATISTICS], "cuFileSetStatsLevel");
+    assert_null(cufile.missing[CUFILE_CORE]);
+    assert_non_null(cufile.driver_close); /* exported as _v2 */
+    struct cufile_gpu_statistics none[CUFILE_STATISTICS_GPUS];
+    unsigned count;
+    assert_status(cufile_gpu_statistics(&cufile, none, &count), YOLK_ERR_UNSUPPORTED);
+    assert_error_text("has no function cuFileSetStatsLevel");
+    char path[512];
+    snprintf(path, sizeof(path), "%s", kit_fake_path("libcufile-old.so.0"));
+    device_describe(&(struct device_options){.cuda_library = "/nowhere", .cufile_library = path},
+                    &report);
+    assert_false(report.cufile);
+    assert_non_null(strstr(report.cufile_found, "without cuFileBatchIOSetUp"));
+}
+
+static void errors_have_their_names(void **state)
+{
+    (void)state;
+    assert_string_equal(cufile_error_name(5027), "CU_FILE_HANDLE_NOT_REGISTERED");
+    assert_string_equal(cufile_error_name(-5036), "CU_FILE_GPU_MEMORY_PINNING_FAILED");
+    assert_string_equal(cufile_error_name(5021), "unknown error");
+    assert_status(cufile_fail((struct cufile_error){5011, 201}, "cuFileBufRegister of %d", 7),
+                  YOLK_ERR_IO);
+    assert_string_equal(yolk_last_error(), "cuFileBufRegister of 7: CU_FILE_CUDA_DRIVER_ERROR "
+                                           "(5011), error 201 of the CUDA driver");
+    assert_status(cufile_fail((struct cufile_error){5007, 0}, "x"), YOLK_ERR_UNSUPPORTED);
+}
+
+static void single_transfers_are_exact(void **state)
+{
+    enum { SIZE = 1 << 20 };
+    static uint8_t out[SIZE], back[SIZE];
+    struct world w;
+    struct cufile_properties properties;
+    (void)state;
+    open_world(&w, SIZE);
+    memset(&properties, 0, sizeof(properties));
+    assert_int_equal(w.cufile->driver_get_properties(&properties).error, CUFILE_OK);
+    printf("cuFile %d: nvidia-fs %u.%u, flags 0x%x 0x%x 0x%x, direct I/O up to %zu KiB, batches of "
+           "%u\n",
+           w.cufile->version, properties.nvfs_major, properties.nvfs_minor, properties.status_flags,
+           properties.control_flags, properties.features, properties.direct_io_kib_max,
+           properties.batch_max);
+    assert_true(properties.batch_max > 0);
+    kit_fill(out, SIZE, 1);
+    kit_put(w.device, 0, w.gpu, out, SIZE);
+    assert_int_equal(w.cufile->write(w.file, w.gpu, SIZE, 0, 0), SIZE);
+    memset(back, 0, SIZE);
+    kit_put(w.device, 0, w.gpu, back, SIZE);
+    /* The second half to the first place, by the base and an offset. */
+    assert_int_equal(w.cufile->read(w.file, w.gpu, SIZE / 2, SIZE / 2, 0), SIZE / 2);
+    assert_int_equal(w.cufile->read(w.file, w.gpu, SIZE / 2, 0, SIZE / 2), SIZE / 2);
+    kit_get(w.device, 0, back, w.gpu, SIZE);
+    assert_memory_equal(back, out + SIZE / 2, SIZE / 2);
+    assert_memory_equal(back + SIZE / 2, out, SIZE / 2);
+    /* At the end of the file: short, then nothing. */
+    ssize_t at_end = w.cufile->read(w.file, w.gpu, 8192, SIZE - 4096, 0);
+    ssize_t behind = w.cufile->read(w.file, w.gpu, 4096, SIZE + 4096, 0);
+    printf("F5: a read over the end of the file answers %zd, one behind it %zd\n", at_end, behind);
+    assert_int_equal(at_end, 4096);
+    assert_true(behind <= 0);
+    close_world(&w);
+}
+
+static void prepare(struct world *w, struct cufile_io *ios, unsigned count, int opcode)
+{
+    memset(ios, 0, count * sizeof(*ios));
+    for (unsigned i = 0; i < count; i++)
+        ios[i] = (struct cufile_io){.mode = CUFILE_BATCH,
+                                    .buffer = w->gpu,
+                                    .file_offset = (off_t)i * SLICE,
+                                    .buffer_offset = (off_t)(count - 1 - i) * SLICE,
+                                    .size = SLICE,
+                                    .file = w->file,
+                                    .opcode = opcode,
+                                    .cookie = (void *)(uintptr_t)(i + 1)};
+}
+
+/* Each entry is told once as complete. */
+static void drive(struct world *w, cufile_batch batch, struct cufile_io *ios, unsigned count)
+{
+    struct cufile_event events[256];
+    unsigned left = count;
+    bool told[256] = {false};
+    struct cufile_error error = w->cufile->batch_submit(batch, count, ios, 0);
+    assert_int_equal(error.error, CUFILE_OK);
+    while (left > 0) {
+        unsigned found = count;
+        memset(events, 0, sizeof(events));
+        assert_int_equal(w->cufile->batch_get_status(batch, 0, &found, events, NULL).error,
+                         CUFILE_OK);
+        assert_true(found <= count);
+        for (unsigned i = 0; i < found; i++) {
+            uintptr_t cookie = (uintptr_t)events[i].cookie;
+            if (events[i].status == CUFILE_WAITING || events[i].status == CUFILE_PENDING)
+                continue;
+            assert_int_equal(events[i].status, CUFILE_COMPLETE);
+            assert_int_equal(events[i].result, SLICE);
+            assert_true(cookie >= 1 && cookie <= count);
+            if (told[cookie - 1]) {
+                printf("F1: entry %zu is told again\n", (size_t)cookie);
+                continue;
+            }
+            told[cookie - 1] = true;
+            left--;
+        }
+    }
+}
+
+/* C50, of the library: as many entries as it says, and one more is an error. */
+static void c50_batches_up_to_the_limit_are_exact(void **state)
+{
+    enum { MAX = 128 };
+    static const unsigned counts[] = {1, 2, 64, 127, 128};
+    static uint8_t out[MAX * SLICE], back[MAX * SLICE];
+    static struct cufile_io ios[MAX + 1];
+    struct world w;
+    cufile_batch batch, wrong;
+    (void)state;
+    open_world(&w, sizeof(out));
+    assert_int_equal(w.cufile->batch_set_up(&batch, MAX).error, CUFILE_OK);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        unsigned count = counts[c];
+        (void)kit_fake_cufile("reset; set order lifo; set sparse 7; set delay 2; io 1 twice; "
+                              "set late 1");
+        kit_fill(out, sizeof(out), count);
+        kit_put(w.device, 0, w.gpu, out, sizeof(out));
+        prepare(&w, ios, count, CUFILE_WRITE);
+        drive(&w, batch, ios, count);
+        memset(back, 0, sizeof(back));
+        kit_put(w.device, 0, w.gpu, back, sizeof(back));
+        prepare(&w, ios, count, CUFILE_READ);
+        drive(&w, batch, ios, count);
+        kit_get(w.device, 0, back, w.gpu, count * (size_t)SLICE);
+        assert_memory_equal(back, out, count * (size_t)SLICE);
+    }
+    struct cufile_error set_up = w.cufile->batch_set_up(&wrong, MAX + 1);
+    printf("F3: a set-up of %d answers %d\n", MAX + 1, set_up.error);
+    if (set_up.error == CUFILE_OK)
+        w.cufile->batch_destroy(wrong);
+    prepare(&w, ios, MAX + 1, CUFILE_READ);
+    for (unsigned i = 0; i <= MAX; i++) /* within the buffer, if it were taken */
+        ios[i].buffer_offset = 0;
+    struct cufile_error submit = w.cufile->batch_submit(batch, MAX + 1, ios, 0);
+    printf("F2: a submission of %d in a batch of %d answers %d\n", MAX + 1, MAX, submit.error);
+    assert_int_not_equal(submit.error, CUFILE_OK);
+    w.cufile->batch_destroy(batch);
+    close_world(&w);
+}
+
+static void statistics_prove_the_way(void **state)
+{
+    static uint8_t out[4 * SLICE];
+    static const char *const versions[] = {"set version 1150", "set version 1200"};
+    struct cufile_gpu_statistics before[CUFILE_STATISTICS_GPUS], after[CUFILE_STATISTICS_GPUS];
+    unsigned count;
+    struct world w;
+    (void)state;
+    for (int i = 0; i < (kit_real() ? 1 : 4); i++) {
+        bool direct = i % 2 == 1;
+        (void)kit_fake_cufile(versions[i / 2]);
+        open_world(&w, sizeof(out));
+        if (direct)
+            (void)kit_fake_cufile("set mode direct");
+        struct cufile_error error = w.cufile->set_stats_level(3);
+        printf("statistics: level %d", error.error);
+        printf(", start %d\n", w.cufile->stats_start().error);
+        assert_ok(cufile_gpu_statistics(w.cufile, before, &count));
+        printf("statistics of %u GPUs\n", count);
+        assert_int_equal(w.cufile->write(w.file, w.gpu, sizeof(out), 0, 0), sizeof(out));
+        assert_ok(cufile_gpu_statistics(w.cufile, after, &count));
+        uint64_t by_nvfs = after[0].nvfs_writes - before[0].nvfs_writes;
+        uint64_t by_posix = after[0].posix_writes - before[0].posix_writes;
+        uint64_t by_p2p = after[0].p2p_writes - before[0].p2p_writes;
+        printf("F10: one write of %zu: nvfs %d, p2p %d, posix %d\n", sizeof(out), (int)by_nvfs,
+               (int)by_p2p, (int)by_posix);
+        if (!kit_real()) {
+            assert_int_equal(by_nvfs, direct);
+            assert_int_equal(by_posix, !direct);
+        }
+        (void)w.cufile->stats_stop();
+        close_world(&w);
+    }
+    (void)kit_fake_cufile("set version 1150");
+}
+
+/* What the fake takes for true of odd requests; the real library's answers are printed. */
+static void odd_requests(void **state)
+{
+    static uint8_t host[2 * SLICE];
+    struct world w;
+    (void)state;
+    open_world(&w, 4 * SLICE);
+    printf("F6: registering a buffer again answers %d\n",
+           w.cufile->buf_register(w.gpu, w.size, 0).error);
+    kit_fill(host, sizeof(host), 3);
+    kit_put(w.device, 0, w.gpu, host, sizeof(host));
+    /* Seen: an interior pointer as the base, an unaligned place, host memory: all taken. */
+    ssize_t interior = w.cufile->write(w.file, w.gpu + 4096, SLICE, 0, 0);
+    ssize_t unaligned = w.cufile->write(w.file, w.gpu, 1000, SLICE + 77, 13);
+    ssize_t from_host = w.cufile->write(w.file, host, SLICE, 2 * SLICE, 0);
+    printf("an interior pointer answers %zd, an unaligned place %zd, host memory %zd\n", interior,
+           unaligned, from_host);
+    assert_int_equal(interior, SLICE);
+    assert_int_equal(unaligned, 1000);
+    assert_int_equal(from_host, SLICE);
+    static uint8_t back[3 * SLICE];
+    assert_int_equal(w.cufile->read(w.file, w.gpu, sizeof(back), 0, 0), sizeof(back));
+    kit_get(w.device, 0, back, w.gpu, sizeof(back));
+    assert_memory_equal(back, host + 4096, SLICE);
+    assert_memory_equal(back + SLICE + 77, host + 13, 1000);
+    assert_memory_equal(back + 2 * SLICE, host, SLICE);
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c55_a_missing_library_or_function_is_named),
+        cmocka_unit_test(errors_have_their_names),
+        cmocka_unit_test(single_transfers_are_exact),
+        cmocka_unit_test(c50_batches_up_to_the_limit_are_exact),
+        cmocka_unit_test(statistics_prove_the_way),
+        cmocka_unit_test(odd_requests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

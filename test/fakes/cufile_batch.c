@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches, statistics and parameters of the fake cuFile: what came with CUDA 12 and later. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cufile.h"
+
+#define ENTER(name)                                                                                \
+    do {                                                                                           \
+        int entered_ = cufile_enter(name);                                                         \
+        if (entered_ != CUFILE_OK)                                                                 \
+            return cufile_leave(entered_);                                                         \
+    } while (0)
+
+FAKE_API struct cufile_error cuFileBatchIOSetUp(cufile_batch *batch, unsigned count);
+FAKE_API struct cufile_error cuFileBatchIOSetUp(cufile_batch *batch, unsigned count)
+{
+    ENTER("cuFileBatchIOSetUp");
+    if (count == 0 || count > cufile.batch_max)
+        return cufile_leave(CUFILE_ERR_INVALID_VALUE); /* F3 */
+    struct batch *made = calloc(1, sizeof(*made));
+    made->size = count;
+    made->last = &made->first;
+    made->next = cufile.batches;
+    cufile.batches = made;
+    *batch = made;
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API void cuFileBatchIODestroy(cufile_batch batch);
+FAKE_API void cuFileBatchIODestroy(cufile_batch handle)
+{
+    struct batch *batch = handle;
+    (void)cufile_enter("cuFileBatchIODestroy");
+    for (struct batch **b = &cufile.batches; *b != NULL; b = &(*b)->next) {
+        if (*b != batch)
+            continue;
+        *b = batch->next;
+        break;
+    }
+    while (batch->first != NULL) {
+        struct entry *entry = batch->first;
+        batch->first = entry->next;
+        free(entry);
+    }
+    free(batch);
+    cufile_unlock();
+}
+
+static void put(struct batch *batch, struct cufile_io *io, struct fault fault)
+{
+    struct entry *entry = calloc(1, sizeof(*entry));
+    entry->copy = *io;
+    entry->given = io;
+    entry->delay = cufile.delay;
+    entry->fault = fault;
+    *batch->last = entry;
+    batch->last = &entry->next;
+    batch->count++;
+}
+
+FAKE_API struct cufile_error cuFileBatchIOSubmit(cufile_batch handle, unsigned count,
+                                                 struct cufile_io *ios, unsigned flags);
+FAKE_API struct cufile_error cuFileBatchIOSubmit(cufile_batch handle, unsigned count,
+                                                 struct cufile_io *ios, unsigned flags)
+{
+    struct batch *batch = handle;
+    (void)flags;
+    ENTER("cuFileBatchIOSubmit");
+    if (count > batch->size - batch->count)
+        return cufile_leave(CUFILE_ERR_BATCH_FULL); /* F2 */
+    cufile.submissions++;
+    if (count > cufile.largest)
+        cufile.largest = count;
+    for (unsigned i = 0; i < count; i++) {
+        /* Reported: the bounce pool has fewer buffers than the batch entries, and nobody frees one.
+         */
+        while (!cufile.direct && i >= cufile.pool)
+            pthread_cond_wait(&cufile.moved, &cufile.lock);
+        struct fault fault = cufile_draw_fault();
+        if (fault.kind == FAULT_REFUSE)
+            return cufile_leave((int)fault.value); /* F8 */
+        if (ios[i].mode != CUFILE_BATCH || cufile_file(ios[i].file) == NULL)
+            return cufile_leave(CUFILE_ERR_INVALID_VALUE);
+        put(batch, &ios[i], fault);
+    }
+    return cufile_leave(CUFILE_OK);
+}
+
+static ssize_t move(const struct entry *entry, size_t size)
+{
+    const struct cufile_io *io = cufile.late ? entry->given : &entry->copy;
+    return cufile_move(cufile_file(io->file), (uintptr_t)io->buffer, size, io->file_offset,
+                       io->buffer_offset, io->opcode == CUFILE_WRITE);
+}
+
+void cufile_run_late(void)
+{
+    while (cufile.late_entries != NULL) {
+        struct entry *entry = cufile.late_entries;
+        cufile.late_entries = entry->next;
+        (void)move(entry, entry->copy.size);
+        free(entry);
+    }
+}
+
+/* Runs it and tells its end. True: the entry is kept for later. */
+static bool finish(struct batch *batch, struct entry *entry, struct cufile_event *event)
+{
+    const struct cufile_io *io = cufile.late ? entry->given : &entry->copy;
+    *event = (struct cufile_event){io->cookie, CUFILE_COMPLETE, 0};
+    if (entry->canceled) {
+        event->status = CUFILE_CANCELED;
+    } else if (entry->fault.kind == FAULT_STATUS || entry->fault.kind == FAULT_LATE) {
+        event->status = (int)entry->fault.value;
+        event->result = (size_t)entry->fault.result;
+    } else {
+        ssize_t moved =
+            move(entry, entry->fault.kind == FAULT_SHORT ? (size_t)entry->fault.value : io->size);
+        event->result = (size_t)moved;
+        if (moved < 0)
+            event->status = CUFILE_FAILED;
+    }
+    if (entry->fault.kind == FAULT_TWICE && batch->extra_count < 4)
+        batch->extra[batch->extra_count++] = (struct cufile_event){io->cookie, CUFILE_PENDING, 0};
+    if (entry->fault.kind == FAULT_STRANGER && batch->extra_count < 4)
+        batch->extra[batch->extra_count++] =
+            (struct cufile_event){(void *)(uintptr_t)987654, CUFILE_COMPLETE, 4096};
+    if (entry->fault.kind != FAULT_LATE)
+        return false;
+    entry->next = cufile.late_entries;
+    cufile.late_entries = entry;
+    return true;
+}
+
+/* The entry to be told next, taken out; NULL: none yet. */
+static struct entry *take(struct batch *batch)
+{
+    struct entry **chosen = NULL;
+    for (struct entry **e = &batch->first; *e != NULL; e = &(*e)->next) {
+        if ((*e)->delay > 0 && !(*e)->canceled)
+            continue;
+        chosen = e;
+        if (!cufile.lifo)
+            break;
+    }
+    if (chosen == NULL || (cufile.hold && !(*chosen)->canceled))
+        return NULL;
+    struct entry *entry = *chosen;
+    *chosen = entry->next;
+    if (batch->last == &entry->next)
+        batch->last = chosen;
+    batch->count--;
+    return entry;
+}
+
+FAKE_API struct cufile_error cuFileBatchIOGetStatus(cufile_batch handle, unsigned min,
+                                                    unsigned *count, struct cufile_event *events,
+                                                    struct timespec *timeout);
+FAKE_API struct cufile_error cuFileBatchIOGetStatus(cufile_batch handle, unsigned min,
+                                                    unsigned *count, struct cufile_event *events,
+                                                    struct timespec *timeout)
+{
+    struct batch *batch = handle;
+    unsigned max = *count, found = 0;
+    (void)min;
+    (void)timeout;
+    *count = 0;
+    ENTER("cuFileBatchIOGetStatus");
+    if (max > cufile.sparse)
+        max = cufile.sparse;
+    while (batch->extra_count > 0 && found < max)
+        events[found++] = batch->extra[--batch->extra_count];
+    while (found < max) {
+        struct entry *entry = take(batch);
+        if (entry == NULL)
+            break;
+        if (!finish(batch, entry, &events[found++]))
+            free(entry);
+    }
+    for (struct entry *e = batch->first; e != NULL; e = e->next)
+        e->delay -= e->delay > 0;
+    *count = found;
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileBatchIOCancel(cufile_batch handle);
+FAKE_API struct cufile_error cuFileBatchIOCancel(cufile_batch handle)
+{
+    struct batch *batch = handle;
+    ENTER("cuFileBatchIOCancel");
+    if (cufile.cancel == 2)
+        return cufile_leave(CUFILE_ERR_BATCH_CANCEL);
+    for (struct entry *e = batch->first; e != NULL && cufile.cancel == 0; e = e->next)
+        e->canceled = true; /* F4 */
+    return cufile_leave(CUFILE_OK);
+}
+
+/* ---- statistics, parameters, version ---- */
+
+FAKE_API struct cufile_error cuFileSetStatsLevel(int level);
+FAKE_API struct cufile_error cuFileSetStatsLevel(int level)
+{
+    ENTER("cuFileSetStatsLevel");
+    return cufile_leave(level >= 0 && level <= 3 ? CUFILE_OK : CUFILE_ERR_INVALID_VALUE);
+}
+
+FAKE_API struct cufile_error cuFileStatsStart(void);
+FAKE_API struct cufile_error cuFileStatsStart(void)
+{
+    ENTER("cuFileStatsStart");
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileStatsStop(void);
+FAKE_API struct cufile_error cuFileStatsStop(void)
+{
+    ENTER("cuFileStatsStop");
+    return cufile_leave(CUFILE_OK);
+}
+
+/* As the headers of 1.15 and 1.20 have it: 512 or 624 bytes of level 1, 512 of level 2. */
+FAKE_API struct cufile_error cuFileGetStatsL3(void *out);
+FAKE_API struct cufile_error cuFileGetStatsL3(void *out)
+{
+    size_t before = cufile.version >= 1200 ? 1136 : 1024;
+    uint32_t gpus = 1;
+    ENTER("cuFileGetStatsL3");
+    memset(out, 0, before + 8 + CUFILE_STATISTICS_GPUS * sizeof(cufile.statistics));
+    memcpy((char *)out + before, &gpus, sizeof(gpus));
+    memcpy((char *)out + before + 8, &cufile.statistics, sizeof(cufile.statistics));
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileGetParameterSizeT(int parameter, size_t *value);
+FAKE_API struct cufile_error cuFileGetParameterSizeT(int parameter, size_t *value)
+{
+    ENTER("cuFileGetParameterSizeT");
+    *value = parameter == CUFILE_PARAMETER_BATCH_MAX ? cufile.batch_max : 0;
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileSetParameterSizeT(int parameter, size_t value);
+FAKE_API struct cufile_error cuFileSetParameterSizeT(int parameter, size_t value)
+{
+    (void)parameter;
+    (void)value;
+    ENTER("cuFileSetParameterSizeT");
+    return cufile_leave(cufile.open ? CUFILE_ERR_DRIVER_ALREADY_OPEN : CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileGetParameterBool(int parameter, bool *value);
+FAKE_API struct cufile_error cuFileGetParameterBool(int parameter, bool *value)
+{
+    ENTER("cuFileGetParameterBool");
+    *value = parameter == CUFILE_PARAMETER_ALLOW_COMPAT;
+    return cufile_leave(CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileSetParameterBool(int parameter, bool value);
+FAKE_API struct cufile_error cuFileSetParameterBool(int parameter, bool value)
+{
+    (void)parameter;
+    (void)value;
+    ENTER("cuFileSetParameterBool");
+    return cufile_leave(cufile.open ? CUFILE_ERR_DRIVER_ALREADY_OPEN : CUFILE_OK);
+}
+
+FAKE_API struct cufile_error cuFileGetVersion(int *version);
+FAKE_API struct cufile_error cuFileGetVersion(int *version)
+{
+    ENTER("cuFileGetVersion");
+    *version = cufile.version;
+    return cufile_leave(CUFILE_OK);
+}
