@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -16,19 +17,24 @@
 /* Counts forks that this process is the child of; and whether exit has begun. */
 static _Atomic unsigned forks;
 static _Atomic bool exiting;
+static _Atomic int inside; /* threads between device_enter and device_leave */
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_status;
 
 static void after_fork(void)
 {
     atomic_fetch_add(&forks, 1);
+    atomic_store(&inside, 0); /* those threads are the parent's */
 }
 
 /* The driver's own end is a function of atexit too, registered when it began, so before this one,
- * which therefore runs first. */
+ * which therefore runs first. Threads that are in the driver get a moment to come out of it. */
 static void at_exit(void)
 {
+    enum { PAUSES = 1000, PAUSE_NS = 1000000 };
     atomic_store(&exiting, true);
+    for (int i = 0; i < PAUSES && atomic_load(&inside) > 0; i++)
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
 static void watch(void)
@@ -193,8 +199,11 @@ static void gpu_fini(struct gpu *gpu)
         if (gpu->module != NULL)
             (void)cuda->module_unload(gpu->module);
         transfers_fini(gpu);
-        device_leave(gpu->device, &scope);
+        cuda_context context;
+        (void)cuda->ctx_pop_current(&context); /* before it may be destroyed */
+        scope.pushed = false;
         (void)cuda->primary_ctx_release(gpu->handle);
+        device_leave(gpu->device, &scope);
     } else {
         transfers_fini(gpu);
     }
@@ -299,13 +308,23 @@ struct gpu *device_gpu_of(struct device *device, int ordinal, int *status)
 
 enum { NOT_EXCHANGED = -1 };
 
+/* Counted first and checked then, so that at_exit sees each one that goes on. */
 static int begin_scope(struct device *device, struct device_scope *scope)
 {
     scope->pushed = false;
-    scope->capture_mode = CUDA_CAPTURE_RELAXED;
-    cuda_result error = device->cuda.thread_exchange_capture_mode(&scope->capture_mode);
-    if (error != CUDA_OK)
-        return cuda_fail(&device->cuda, error, "cuThreadExchangeStreamCaptureMode");
+    scope->capture_mode = NOT_EXCHANGED;
+    atomic_fetch_add(&inside, 1);
+    int status = device_check(device);
+    if (status != YOLK_OK) {
+        atomic_fetch_sub(&inside, 1);
+        return status;
+    }
+    int mode = CUDA_CAPTURE_RELAXED;
+    cuda_result error = device->cuda.thread_exchange_capture_mode(&mode);
+    if (error == CUDA_OK)
+        scope->capture_mode = mode;
+    else
+        scope->failed = cuda_fail(&device->cuda, error, "cuThreadExchangeStreamCaptureMode");
     return YOLK_OK;
 }
 
@@ -326,11 +345,19 @@ static int retain(struct gpu *gpu)
     return status;
 }
 
+static int begin_relaxed(struct device *device, struct device_scope *scope)
+{
+    int status = begin_scope(device, scope);
+    if (status == YOLK_OK && scope->capture_mode == NOT_EXCHANGED) {
+        status = scope->failed;
+        device_leave(device, scope);
+    }
+    return status;
+}
+
 int gpu_enter(struct gpu *gpu, struct device_scope *scope)
 {
-    int status = device_check(gpu->device);
-    if (status == YOLK_OK)
-        status = begin_scope(gpu->device, scope);
+    int status = begin_relaxed(gpu->device, scope);
     if (status != YOLK_OK)
         return status;
     status = retain(gpu);
@@ -348,21 +375,15 @@ int gpu_enter(struct gpu *gpu, struct device_scope *scope)
 int device_enter(struct device *device, int ordinal, struct device_scope *scope)
 {
     int status;
-    if (ordinal == -1) {
-        status = device_check(device);
-        return status == YOLK_OK ? begin_scope(device, scope) : status;
-    }
+    if (ordinal == -1)
+        return begin_relaxed(device, scope);
     struct gpu *gpu = device_gpu_of(device, ordinal, &status);
     return gpu != NULL ? gpu_enter(gpu, scope) : status;
 }
 
 bool scope_to_free(struct device *device, struct device_scope *scope)
 {
-    if (device_check(device) != YOLK_OK)
-        return false;
-    if (begin_scope(device, scope) != YOLK_OK)
-        scope->capture_mode = NOT_EXCHANGED;
-    return true;
+    return begin_scope(device, scope) == YOLK_OK;
 }
 
 void device_leave(struct device *device, struct device_scope *scope)
@@ -373,6 +394,7 @@ void device_leave(struct device *device, struct device_scope *scope)
     scope->pushed = false;
     if (scope->capture_mode != NOT_EXCHANGED)
         (void)device->cuda.thread_exchange_capture_mode(&scope->capture_mode);
+    atomic_fetch_sub(&inside, 1);
 }
 
 void device_figures(const struct device *device, struct device_figures *out)

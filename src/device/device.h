@@ -80,7 +80,8 @@ enum { DEVICE_UUID_TEXT = 41 };
 void device_uuid_text(const uint8_t uuid[16], char out[DEVICE_UUID_TEXT]);
 
 struct device_scope {
-    int capture_mode;
+    int capture_mode; /* before */
+    int failed;       /* why that could not be changed */
     bool pushed;
 };
 

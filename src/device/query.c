@@ -179,9 +179,9 @@ int device_query(struct device *device, const void *pointer, struct device_memor
         classify(device, pointer, &found, out);
         remember(device, out);
     }
-    device_leave(device, &scope);
     /* Ordinary memory: the driver calls it invalid, or of no type. */
     if (error != CUDA_OK && error != CUDA_ERR_INVALID_VALUE)
-        return cuda_fail(&device->cuda, error, "cuPointerGetAttributes of %p", pointer);
-    return YOLK_OK;
+        status = cuda_fail(&device->cuda, error, "cuPointerGetAttributes of %p", pointer);
+    device_leave(device, &scope);
+    return status;
 }

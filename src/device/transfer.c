@@ -388,11 +388,11 @@ int device_transfer_poll(struct device_transfer *transfer)
     status = gpu_enter(gpu, &scope);
     if (status == YOLK_OK) {
         cuda_result error = ask(transfer);
+        if (error != CUDA_OK && error != CUDA_ERR_NOT_READY)
+            status = gpu_fail(gpu, error, "a transfer");
         device_leave(gpu->device, &scope);
         if (error == CUDA_ERR_NOT_READY)
             return YOLK_ERR_AGAIN;
-        if (error != CUDA_OK)
-            status = gpu_fail(gpu, error, "a transfer");
     }
     if (status != YOLK_OK && ++transfer->failed_polls < POLLS_MAX && !atomic_load(&gpu->lost))
         return YOLK_ERR_AGAIN;
