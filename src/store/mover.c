@@ -42,6 +42,12 @@ struct bounce {
     uint32_t move;
 };
 
+/* So much is gathered before the engine gets it: what moves first does so while the rest is made.
+ */
+enum { SUBMIT_REQUESTS = 128, SUBMIT_BYTES = 512 * 1024 };
+/* So many actions are asked of the machine at one time of the clock. */
+enum { ACTIONS_AT_ONCE = 64 };
+
 /* Requests of one submission. */
 struct flight {
     struct flight *next;
@@ -62,31 +68,44 @@ struct mover {
     struct yolk_request *requests;
     uint32_t *request_moves;
     uint32_t request_count, request_room;
+    uint64_t request_bytes;
+    uint64_t now_ns; /* not long ago */
+    uint32_t now_left;
     struct borrowed *borrowed;
     uint32_t borrowed_count, borrowed_room;
     uint64_t held_start, held_end; /* of the last hold */
+    /* The last segment looked up: keys of a call mostly lie in few. handle 0: none. */
+    uint64_t segment, session, handle;
     struct bounce *bounces;
     uint32_t bounce_count, bounce_room;
     struct flight *flights;
     struct base_buf reply;
 };
 
-static void machine_next(struct mover *mover, struct store_action *action)
+static void look_at_clock(struct mover *mover)
 {
-    uint64_t now = clock_real_now_ns();
-    if (mover->put != NULL)
-        store_put_next(mover->put, now, action);
-    else
-        store_get_next(mover->get, now, action);
+    mover->now_ns = clock_real_now_ns();
+    mover->now_left = ACTIONS_AT_ONCE;
 }
 
+static void machine_next(struct mover *mover, struct store_action *action)
+{
+    if (mover->now_left == 0)
+        look_at_clock(mover);
+    mover->now_left--;
+    if (mover->put != NULL)
+        store_put_next(mover->put, mover->now_ns, action);
+    else
+        store_get_next(mover->get, mover->now_ns, action);
+}
+
+/* The clock was looked at after it was over: a guard must have held until then. */
 static void machine_transferred(struct mover *mover, uint64_t cookie, int status)
 {
-    uint64_t now = clock_real_now_ns();
     if (mover->put != NULL)
-        store_put_transferred(mover->put, now, cookie, (enum yolk_status)status);
+        store_put_transferred(mover->put, mover->now_ns, cookie, (enum yolk_status)status);
     else
-        store_get_transferred(mover->get, now, cookie, (enum yolk_status)status);
+        store_get_transferred(mover->get, mover->now_ns, cookie, (enum yolk_status)status);
 }
 
 /* Doubles *array; 0 without memory (and nothing changed). */
@@ -109,16 +128,16 @@ static void perform_send(struct mover *mover, const struct store_action *action)
     uint16_t kind = 0;
     int status = store_client_call(mover->context->client, action->message, action->body,
                                    action->body_size, action->deadline_ns, &kind, &mover->reply);
-    uint64_t now = clock_real_now_ns();
+    look_at_clock(mover);
     if (status != YOLK_OK) {
         if (mover->put != NULL)
-            store_put_link_lost(mover->put, now);
+            store_put_link_lost(mover->put, mover->now_ns);
         else
-            store_get_link_lost(mover->get, now);
+            store_get_link_lost(mover->get, mover->now_ns);
     } else if (mover->put != NULL) {
-        store_put_reply(mover->put, now, kind, mover->reply.data, mover->reply.size);
+        store_put_reply(mover->put, mover->now_ns, kind, mover->reply.data, mover->reply.size);
     } else {
-        store_get_reply(mover->get, now, kind, mover->reply.data, mover->reply.size);
+        store_get_reply(mover->get, mover->now_ns, kind, mover->reply.data, mover->reply.size);
     }
 }
 
@@ -196,14 +215,28 @@ static int add_request(struct mover *mover, const struct store_action *action, u
         request->ticket.op = action->key_hash;
     }
     mover->request_moves[mover->request_count++] = move;
+    mover->request_bytes += size;
     mover->moves[move].pending++;
     return YOLK_OK;
+}
+
+static int find_segment(struct mover *mover, const struct store_action *action)
+{
+    if (mover->handle != 0 && mover->segment == action->segment &&
+        mover->session == action->session)
+        return YOLK_OK;
+    mover->handle = 0;
+    mover->segment = action->segment;
+    mover->session = action->session;
+    return store_segments_get(mover->context->segments, action->segment, action->session,
+                              action->deadline_ns, &mover->handle);
 }
 
 /* Prepares the requests of one transfer; a failure is reported by the next round of completions. */
 static void perform_transfer(struct mover *mover, const struct store_action *action)
 {
     if (!grow(&mover->moves, mover->move_count, &mover->move_room, sizeof(*mover->moves))) {
+        look_at_clock(mover);
         machine_transferred(mover, action->cookie, YOLK_ERR_NO_MEMORY);
         return;
     }
@@ -216,9 +249,7 @@ static void perform_transfer(struct mover *mover, const struct store_action *act
     move->size = action->size;
     move->medium = action->medium;
     move->checksum = action->checksum;
-    uint64_t handle = 0;
-    move->status = store_segments_get(mover->context->segments, action->segment, action->session,
-                                      action->deadline_ns, &handle);
+    move->status = find_segment(mover, action);
     const struct yolk_kv *kv = &mover->kvs[action->item];
     uint64_t done = 0;
     for (size_t i = 0; i < kv->slice_count && move->status == YOLK_OK && done < action->size; i++) {
@@ -227,7 +258,8 @@ static void perform_transfer(struct mover *mover, const struct store_action *act
             size = action->size - done;
         if (size == 0)
             continue;
-        move->status = add_request(mover, action, handle, index, kv->slices[i].ptr, done, size);
+        move->status =
+            add_request(mover, action, mover->handle, index, kv->slices[i].ptr, done, size);
         done += size;
     }
 }
@@ -249,6 +281,7 @@ static void submit(struct mover *mover)
     uint32_t count = mover->request_count;
     struct yolk_engine *engine = mover->context->engine;
     mover->request_count = 0;
+    mover->request_bytes = 0;
     if (count == 0)
         return;
     struct flight *flight = calloc(1, sizeof(*flight));
@@ -351,6 +384,7 @@ static int report(struct mover *mover)
     int any = 0;
     uint32_t count = mover->move_count;
     uint32_t open = 0;
+    look_at_clock(mover);
     for (uint32_t i = 0; i < count; i++) {
         struct move *move = &mover->moves[i];
         if (move->reported)
@@ -366,8 +400,10 @@ static int report(struct mover *mover)
             move->status = verify(mover, move);
         }
         store_segments_note(mover->context->segments, move->segment, move->status, move->transport);
-        if (move->status == YOLK_ERR_STALE)
+        if (move->status == YOLK_ERR_STALE) {
             store_segments_drop(mover->context->segments, move->segment);
+            mover->handle = 0;
+        }
         machine_transferred(mover, move->cookie, move->status);
     }
     /* Bounces name moves by index: the list begins anew only when all is over. */
@@ -477,9 +513,12 @@ static void run(struct mover *mover)
             break;
         case STORE_TRANSFER:
             perform_transfer(mover, &action);
+            if (mover->request_count >= SUBMIT_REQUESTS || mover->request_bytes >= SUBMIT_BYTES)
+                submit(mover);
             break;
         case STORE_WAIT:
             perform_wait(mover, action.deadline_ns);
+            mover->now_left = 0;
             break;
         case STORE_DONE:
             break;
