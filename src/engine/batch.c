@@ -494,8 +494,11 @@ static enum yolk_status look_at_all(struct yolk_engine *engine, uint64_t handle,
     struct batch *batch = lock_batch(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
-    if (poll && batch->state.pending > 0)
+    if (poll && batch->state.pending > 0) {
+        batch->no_failover = !engine->failover_on_poll;
         (void)batch_progress(engine, batch);
+        batch->no_failover = false;
+    }
     *out = (struct yolk_batch_status){.tasks = batch->state.task_count,
                                       .pending = batch->state.pending};
     for (uint32_t i = 0; i < batch->state.task_count; i++) {
