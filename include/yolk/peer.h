@@ -49,6 +49,10 @@ struct yolk_peer_options {
     /* The engine's own, as far as they are not the peer's: its transports, the address and the
      * secret are. NULL: the defaults. Borrowed until return. */
     const struct yolk_engine_options *engine;
+    /* "host:port" to serve the engine's figures at over HTTP (/metrics, /metrics/summary,
+     * /metrics/json, /health); port 0: a free one. NULL or "": they are not served. A port that is
+     * taken is said in the log, and the peer does without. */
+    const char *metrics_listen;
 };
 void yolk_peer_options_init(struct yolk_peer_options *options);
 
@@ -65,6 +69,8 @@ const char *yolk_peer_name(const struct yolk_peer *peer);
 const char *yolk_peer_address(const struct yolk_peer *peer);
 uint16_t yolk_peer_port(const struct yolk_peer *peer);
 struct yolk_engine *yolk_peer_engine(struct yolk_peer *peer);
+/* Where the figures are served; 0: nowhere. */
+uint16_t yolk_peer_metrics_port(const struct yolk_peer *peer);
 
 /* -- Memory -- */
 

@@ -7,7 +7,7 @@
 #ifndef ADMIN_HTTP_SERVER_H
 #define ADMIN_HTTP_SERVER_H
 
-#include "admin/request.h"
+#include "wire/http_request.h"
 #include "base/buf.h"
 #include "platform/loop.h"
 #include "platform/net.h"

@@ -208,7 +208,8 @@ struct yolk_peer {
     struct peer_server *server;
     struct peer_directory directory;
     struct peer_notifier notifier;
-    struct metadata *metadata; /* NULL: P2PHANDSHAKE */
+    struct metrics_http *metrics; /* NULL: not served */
+    struct metadata *metadata;    /* NULL: P2PHANDSHAKE */
     struct peer_call_options call;
     uint8_t secret[WIRE_SECRET_MAX];
     char name[PEER_NAME_MAX];

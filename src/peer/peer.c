@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "peer/internal.h"
+#include "peer/metrics_http.h"
 #include "platform/clock.h"
 #include "platform/random.h"
 #include "transport/loop/loop.h"
@@ -202,6 +203,25 @@ static void copy_options(struct yolk_peer *peer, const struct yolk_peer_options 
     random_bytes(&random, peer->call.instance, WIRE_ID_SIZE);
 }
 
+/* Without figures it works as well, so only what cannot be meant is an error. */
+static enum yolk_status serve_metrics(struct yolk_peer *peer, const char *listen)
+{
+    if (listen == NULL || listen[0] == '\0')
+        return YOLK_OK;
+    enum yolk_status status = metrics_http_start(peer->engine, listen, &peer->metrics);
+    if (status == YOLK_ERR_CONFIG || status == YOLK_ERR_INVALID) {
+        char why[256];
+        snprintf(why, sizeof(why), "%s", yolk_last_error());
+        return base_fail(YOLK_ERR_CONFIG, 0, "peer option metrics_listen is \"%.60s\": %s", listen,
+                         why);
+    }
+    if (status != YOLK_OK)
+        log_warn("figures are not served over HTTP at %s: %s", listen, yolk_last_error());
+    else
+        log_info("figures are served over HTTP at port %u", metrics_http_port(peer->metrics));
+    return YOLK_OK;
+}
+
 static enum yolk_status begin(struct yolk_peer *peer, const struct yolk_peer_options *options)
 {
     enum yolk_status status = YOLK_OK;
@@ -212,6 +232,8 @@ static enum yolk_status begin(struct yolk_peer *peer, const struct yolk_peer_opt
         status = make_engine(peer, options);
     if (status == YOLK_OK)
         status = serve(peer, options);
+    if (status == YOLK_OK)
+        status = serve_metrics(peer, options->metrics_listen);
     if (status == YOLK_OK)
         status = publish(peer, options);
     return status;
@@ -289,6 +311,8 @@ enum yolk_status yolk_peer_destroy(struct yolk_peer *peer)
     if (peer->pid != getpid())
         return base_fail(YOLK_ERR_FORKED, 0, "the peer was made by another process");
     if (!peer->half_closed) {
+        metrics_http_stop(peer->metrics);
+        peer->metrics = NULL;
         withdraw(peer);
         peer_server_stop(peer->server);
         peer_notifier_stop(peer);
@@ -316,6 +340,11 @@ uint16_t yolk_peer_port(const struct yolk_peer *peer)
 struct yolk_engine *yolk_peer_engine(struct yolk_peer *peer)
 {
     return peer->engine;
+}
+
+uint16_t yolk_peer_metrics_port(const struct yolk_peer *peer)
+{
+    return metrics_http_port(peer->metrics);
 }
 
 enum yolk_status yolk_peer_notifications(struct yolk_peer *peer, struct yolk_notification **out,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP requests as bytes. What is decoded lies within them, and decodes to the same again behind
  * other bytes; before all of it is there it is incomplete or already wrong. */
-#include "admin/request.h"
+#include "wire/http_request.h"
 #include "kit.h"
 
 enum { BODY_MAX = 4096 };

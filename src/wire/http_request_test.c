@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "admin/request.h"
+#include "wire/http_request.h"
 
 static enum http_state decode(const char *text, struct http_request *request,
                               struct http_refusal *refusal)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "admin/request.h"
+#include "wire/http_request.h"
 
 #include <string.h>
 #include <strings.h>

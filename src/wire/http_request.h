@@ -3,8 +3,8 @@
  * One HTTP/1 request, decoded from what has come of it so far. Pure and bounded: nothing is copied,
  * and what it does not understand completely it refuses.
  */
-#ifndef ADMIN_REQUEST_H
-#define ADMIN_REQUEST_H
+#ifndef WIRE_HTTP_REQUEST_H
+#define WIRE_HTTP_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
