@@ -194,10 +194,14 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
 {
     if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
         return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
-    enum yolk_status status = engine_check_request(request);
-    if (status != YOLK_OK)
+    enum yolk_status status = YOLK_OK;
+    bool plain = engine_request_is_plain(request);
+    if (!plain && (status = engine_check_request(request)) != YOLK_OK)
         return status;
-    task->gate.contract = gate_contract(engine, request, &task->priority);
+    task->wish = engine->wish;
+    task->priority = request->priority;
+    if (engine->gate.on)
+        task->gate.contract = gate_contract(engine, request, &task->priority);
     if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
     struct segment *segment = take_segment(engine, request->segment, before);
@@ -215,7 +219,7 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
                            request->local, (unsigned long long)request->size);
     else if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
         status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
-    else
+    else if (!plain || engine->has_policies || engine->gate.on || engine->wish.direct)
         status = read_wish(engine, request, segment, registration, task);
     if (status != YOLK_OK) {
         if (registration != NULL)
@@ -380,9 +384,10 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
         result = base_fail(YOLK_ERR_LIMIT, 0, "the batch has room for %u more tasks, not %u",
                            batch->state.task_room - batch->state.task_count, count);
     } else {
-        if (first != NULL)
-            *first = batch->state.task_count;
+        uint32_t begin = batch->state.task_count;
         result = add_all(engine, batch, requests, count, verdicts);
+        if (first != NULL && (result == YOLK_OK || batch->state.task_count > begin))
+            *first = begin; /* else nothing was taken */
         (void)batch_progress(engine, batch);
     }
     pthread_mutex_unlock(&batch->lock);

@@ -38,6 +38,7 @@ static void count_result(struct yolk_engine *engine, enum yolk_status status)
 {
     switch (status) {
     case YOLK_OK:
+    case YOLK_ERR_EOF: /* an answer: see YOLK_REQUEST_EXACT */
         ENGINE_COUNT(engine, ok, 1);
         break;
     case YOLK_ERR_CANCELED:
@@ -103,7 +104,7 @@ static void cancel_slices(struct yolk_engine *engine, struct batch *batch, uint3
     uint32_t head = batch->state.tasks[index].head;
     for (uint32_t i = batch->state.tasks[head].taken_head; i != BATCH_NONE;
          i = batch->state.slices[i].next) {
-        if (!batch_state_shares(&batch->state, i, index))
+        if (!batch_state_shares(&batch->state, i, index) || batch->state.slices[i].cancel_asked)
             continue;
         batch->state.slices[i].cancel_asked = true;
         struct engine_channel *channel = &batch->channels[io_at(batch, i)->channel];

@@ -404,7 +404,10 @@ static void become_terminal(struct batch_state *state, struct batch_task *task)
 static void settle(struct batch_state *state, uint32_t index)
 {
     struct batch_task *task = &state->tasks[index];
-    if (task->terminal || task->taken > 0)
+    bool quiet = task->taken == 0;
+    if (task->failure != YOLK_OK)
+        quiet = quiet || mutated(task->ending ? MUT_FREE_AT_CANCEL : MUT_END_BEFORE_QUIET);
+    if (task->terminal || !quiet)
         return;
     /* No byte is counted twice, so with all of them in place nothing is left to be cut. */
     bool complete = task->size > 0 ? task->done == task->size
@@ -636,7 +639,7 @@ uint32_t batch_state_expire(struct batch_state *state, uint64_t now_ns, bool *st
             continue;
         bool over = task->failure != YOLK_OK;
         uint64_t due = over ? task->drain_ns : task->deadline_ns;
-        if (now_ns < due) {
+        if (now_ns < due || (!over && mutated(MUT_IGNORE_DEADLINE))) {
             if (due < state->next_due_ns)
                 state->next_due_ns = due;
             continue;

@@ -36,7 +36,9 @@ static void apply_options(struct yolk_engine *engine, const struct yolk_engine_o
     engine->merge_bytes_max = options->merge == YOLK_SWITCH_OFF ? 0
                               : options->merge_bytes_max == 0   ? UINT64_C(16) << 20
                                                                 : options->merge_bytes_max;
-    engine->strict = options->strict == YOLK_SWITCH_ON;
+    engine->wish = (struct engine_wish){.policy = ENGINE_NO_POLICY,
+                                        .hint = ENGINE_NO_TRANSPORT,
+                                        .direct = options->strict == YOLK_SWITCH_ON};
     engine->failover_on_poll = options->failover_on_poll != YOLK_SWITCH_OFF;
     engine->breaker_rule.failures_max =
         options->breaker_failures == 0 ? 3 : options->breaker_failures;

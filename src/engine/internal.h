@@ -44,6 +44,12 @@ struct transport {
 /* -- options.c -- */
 YOLK_MUST_USE enum yolk_status engine_check_options(const struct yolk_engine_options *options);
 YOLK_MUST_USE enum yolk_status engine_check_request(const struct yolk_request *request);
+/* Nothing of it needs a closer look: so are most. */
+static inline bool engine_request_is_plain(const struct yolk_request *request)
+{
+    return ((unsigned)request->priority | (unsigned)request->intent | request->flags) == 0 &&
+           request->policy == NULL && request->tenant == NULL && request->hint == NULL;
+}
 
 /* -- transports.c -- */
 /* Copies the table, checks what is required, fills in stubs. CONFIG names each missing hook. */
@@ -325,7 +331,7 @@ struct yolk_engine {
     uint8_t order[ENGINE_TRANSPORTS_MAX]; /* the default one */
     struct policy_set policies;
     bool has_policies;
-    bool strict;
+    struct engine_wish wish; /* of a request that says nothing */
     bool failover_on_poll;
     uint8_t kinds[ENGINE_TRANSPORTS_MAX]; /* enum failover_kind */
     struct registry registry;

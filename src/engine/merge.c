@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/mutation.h"
+
 static bool same_text(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
@@ -23,7 +25,8 @@ bool merge_joins(const struct yolk_request *before, const struct yolk_request *r
         return false;
     return before->size > 0 && request->size > 0 && group_bytes < bytes_max &&
            request->size <= bytes_max - group_bytes && request->opcode == before->opcode &&
-           request->deadline_ns == before->deadline_ns && request->priority == before->priority &&
+           request->deadline_ns == before->deadline_ns &&
+           (request->priority == before->priority || mutated(MUT_MERGE_ACROSS_PRIORITIES)) &&
            request->intent == before->intent && request->flags == before->flags &&
            same_text(request->hint, before->hint) && same_text(request->policy, before->policy) &&
            same_text(request->tenant, before->tenant) &&
@@ -44,12 +47,17 @@ uint32_t merge_member_at(const struct batch_state *state, uint32_t head, uint64_
     return low;
 }
 
+static bool is_left_out(const struct batch_task *task)
+{
+    return merge_is_over(task) && !mutated(MUT_RESUBMIT_ALIAS);
+}
+
 uint64_t merge_run(const struct batch_state *state, uint32_t head, uint64_t *offset, uint64_t size,
                    bool alone)
 {
     uint64_t end = *offset + size;
     uint32_t member = merge_member_at(state, head, *offset);
-    while (*offset < end && merge_is_over(&state->tasks[member])) {
+    while (*offset < end && is_left_out(&state->tasks[member])) {
         *offset = state->tasks[member].start + state->tasks[member].size;
         member++;
     }
@@ -59,7 +67,7 @@ uint64_t merge_run(const struct batch_state *state, uint32_t head, uint64_t *off
     do {
         stop = state->tasks[member].start + state->tasks[member].size;
         member++;
-    } while (!alone && stop < end && !merge_is_over(&state->tasks[member]));
+    } while (!alone && stop < end && !is_left_out(&state->tasks[member]));
     return (stop < end ? stop : end) - *offset;
 }
 

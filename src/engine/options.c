@@ -23,6 +23,14 @@ static enum yolk_status cannot_yet(const char *name)
     return base_fail(YOLK_ERR_UNSUPPORTED, 0, "option %s: this build does not act on it", name);
 }
 
+static bool queue_is_set(const struct yolk_queue_options *queue)
+{
+    return queue->owners_max != 0 || queue->bytes_max != 0 || queue->dispatch_owners_max != 0 ||
+           queue->dispatch_bytes_max != 0 || queue->staging_owners != 0 ||
+           queue->staging_bytes != 0 || queue->deadline_first == YOLK_SWITCH_ON ||
+           queue->promotion_slack_ns != 0;
+}
+
 enum yolk_status engine_check_options(const struct yolk_engine_options *options)
 {
     const struct {
@@ -40,6 +48,9 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
         if (status != YOLK_OK)
             return status;
     }
+    if (options->queue.enable != YOLK_SWITCH_ON && queue_is_set(&options->queue))
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "option queue: a field is set, but queue.enable is not on");
     if (options->staging_bytes != 0)
         return cannot_yet("staging_bytes");
     return YOLK_OK;

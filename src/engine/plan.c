@@ -141,21 +141,50 @@ static enum yolk_status check_hint(struct yolk_engine *engine, const struct yolk
     return YOLK_OK;
 }
 
+/* What goes through a buffer on each route is refused before it is tried. */
+static enum yolk_status check_direct(struct yolk_engine *engine, const struct yolk_request *request,
+                                     struct segment *segment,
+                                     const struct registration *registration,
+                                     struct engine_wish wish)
+{
+    const struct route_query query = {
+        .segment = segment,
+        .opcode = request->opcode,
+        .accepted = registration != NULL ? registration->accepted : UINT32_MAX,
+        .wish = wish,
+        .memory = registration != NULL ? registration->memory : POLICY_CPU,
+        .local = request->local,
+        .offset = request->offset,
+        .size = request->size};
+    uint8_t index;
+    enum yolk_status status = engine_route_pick(engine, &query, engine_now(engine), NULL, &index);
+    if (status != YOLK_ERR_UNSUPPORTED)
+        return YOLK_OK; /* works, or does not for the moment */
+    struct base_buf reasons;
+    base_buf_init(&reasons, 2048);
+    (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &index);
+    status = base_fail(status, 0, "no transport runs it directly: %.*s", (int)reasons.size,
+                       reasons.data != NULL ? (const char *)reasons.data : "");
+    base_buf_free(&reasons);
+    return status;
+}
+
 enum yolk_status engine_wish_read(struct yolk_engine *engine, const struct yolk_request *request,
                                   enum yolk_priority priority, struct segment *segment,
                                   const struct registration *registration, struct engine_wish *out)
 {
-    *out = (struct engine_wish){.policy = ENGINE_NO_POLICY,
-                                .hint = ENGINE_NO_TRANSPORT,
-                                .direct =
-                                    engine->strict || (request->flags & YOLK_REQUEST_DIRECT) != 0};
+    *out = engine->wish;
+    out->direct = out->direct || (request->flags & YOLK_REQUEST_DIRECT) != 0;
     if (engine->has_policies || request->policy != NULL) {
         enum yolk_status status =
             choose_policy(engine, request, priority, segment, registration, &out->policy);
         if (status != YOLK_OK)
             return status;
     }
-    if (request->hint == NULL)
-        return YOLK_OK;
-    return check_hint(engine, request, segment, registration, out);
+    if (request->hint != NULL) {
+        enum yolk_status status = check_hint(engine, request, segment, registration, out);
+        if (status != YOLK_OK)
+            return status;
+    }
+    return out->direct ? check_direct(engine, request, segment, registration, *out) : YOLK_OK;
 }
