@@ -340,9 +340,12 @@ static void take_back(struct yolk_engine *engine, struct batch *batch, uint32_t 
     batch_state_truncate(&batch->state, first);
 }
 
+enum { WHY_SIZE = 512 };
+
+/* why: of the first verdict that is not YOLK_OK. */
 static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
                                 const struct yolk_request *requests, uint32_t count,
-                                enum yolk_status *verdicts)
+                                enum yolk_status *verdicts, char why[WHY_SIZE])
 {
     uint64_t now_ns = engine_now(engine);
     uint32_t first = batch->state.task_count;
@@ -350,8 +353,10 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
     enum yolk_status result = YOLK_OK;
     for (uint32_t i = 0; i < count; i++) {
         add_task(engine, batch, &requests[i], now_ns, &before, &verdicts[i]);
-        if (result == YOLK_OK)
+        if (result == YOLK_OK && verdicts[i] != YOLK_OK) {
             result = verdicts[i];
+            snprintf(why, WHY_SIZE, "%s", yolk_last_error());
+        }
     }
     if (engine->gate.on) {
         enum yolk_status status = gate_admit(engine, batch, first, now_ns);
@@ -359,6 +364,7 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
             take_back(engine, batch, first);
             for (uint32_t i = 0; i < count; i++)
                 verdicts[i] = status;
+            snprintf(why, WHY_SIZE, "%s", yolk_last_error());
             return status;
         }
     }
@@ -385,10 +391,13 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
                            batch->state.task_room - batch->state.task_count, count);
     } else {
         uint32_t begin = batch->state.task_count;
-        result = add_all(engine, batch, requests, count, verdicts);
+        char why[WHY_SIZE];
+        result = add_all(engine, batch, requests, count, verdicts, why);
         if (first != NULL && (result == YOLK_OK || batch->state.task_count > begin))
             *first = begin; /* else nothing was taken */
         (void)batch_progress(engine, batch);
+        if (result != YOLK_OK)
+            (void)base_fail(result, 0, "%s", why); /* what came since is of the others */
     }
     pthread_mutex_unlock(&batch->lock);
     return result;

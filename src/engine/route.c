@@ -295,9 +295,12 @@ static enum yolk_status make_query(struct yolk_engine *engine, const struct yolk
                                              : 0;
     query->memory = registration != NULL ? registration->memory : POLICY_CPU;
     enum yolk_status status = engine_check_request(request);
+    enum yolk_priority priority = request->priority;
+    const struct qos_class *contract =
+        status == YOLK_OK ? gate_contract(engine, request, &priority) : NULL;
     if (status == YOLK_OK)
-        status = engine_wish_read(engine, request, request->priority, segment, registration,
-                                  &query->wish);
+        status = engine_wish_read(engine, request, priority, segment, registration, &query->wish);
+    query->wish.first_only = contract != NULL && (contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
     if (registration != NULL)
         registry_release(registration);
     return status;
