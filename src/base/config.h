@@ -188,6 +188,9 @@ enum base_setting {
     SET_QUEUE_DEADLINES,
     SET_QUEUE_SLACK,
     SET_QUEUE_TICK,
+    SET_FIGURES,
+    SET_FIGURES_HOST,
+    SET_FIGURES_PORT,
     SET_COUNT
 };
 

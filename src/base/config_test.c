@@ -264,13 +264,20 @@ static void figures_of_settings_are_escaped(void **state)
 static void names_of_the_engine(void **state)
 {
     (void)state;
-    char *environment[] = {"MC_SLICE_SIZE=65536",      "MC_RETRY_CNT=7",
-                           "MC_FORCE_TCP=1",           "MC_REDIS_USERNAME=me",
-                           "YOLK_STRICT=on",           "YOLK_TRANSPORTS_OFF=tcp",
-                           "MC_LOG_LEVEL=WARNING",     "MC_MIN_RPC_PORT=",
-                           "MC_TENT_CONF=/x",          "MC_GID_INDEX=3",
-                           "TENT_METRICS_HTTP_PORT=9", "MC_WHAT=1",
-                           "MOONCAKE_MASTER=h:1",      NULL};
+    char *environment[] = {"MC_SLICE_SIZE=65536",
+                           "MC_RETRY_CNT=7",
+                           "MC_FORCE_TCP=1",
+                           "MC_REDIS_USERNAME=me",
+                           "YOLK_STRICT=on",
+                           "YOLK_TRANSPORTS_OFF=tcp",
+                           "MC_LOG_LEVEL=WARNING",
+                           "MC_MIN_RPC_PORT=",
+                           "MC_TENT_CONF=/x",
+                           "MC_GID_INDEX=3",
+                           "TENT_METRICS_REPORT_INTERVAL=9",
+                           "MC_WHAT=1",
+                           "MOONCAKE_MASTER=h:1",
+                           NULL};
     struct base_config config;
     assert_int_equal(base_config_init(&config, COMMAND_LIBRARY), YOLK_OK);
     logged_count = 0;
@@ -311,7 +318,7 @@ static void names_without_effect(void **state)
 {
     (void)state;
     static const char *const keys[] = {"transports/rdma/device/port", "topology/rdma_whitelist",
-                                       "rpc_server_threads", "metrics/http_port"};
+                                       "rpc_server_threads", "metrics/http_server_threads"};
     static const char *const variables[] = {"MC_TE_FILTERS", "MC_IB_TC", "MC_WORKERS_PER_CTX",
                                             "MC_CUSTOM_TOPO_JSON", "MC_STORE_MEMCPY"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

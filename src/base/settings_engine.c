@@ -258,6 +258,31 @@ static const struct base_setting_info SETTINGS[SET_COUNT - SET_ENGINE_FIRST] = {
      .minimum = 1,
      .maximum = 60000000,
      .doc = "How often the queue moves on though nobody polls; in whole milliseconds."},
+    /* figures over HTTP */
+    {.id = SET_FIGURES,
+     .commands = COMMAND_LIBRARY,
+     .flag = "metrics/enabled",
+     .type = CONFIG_BOOL,
+     .fallback = "false",
+     .alias_environment = "TENT_METRICS_ENABLED",
+     .doc =
+         "Serves the engine's figures over HTTP; they are counted anyway. With metrics/http_port "
+         "given they are served too, unless this is false."},
+    {.id = SET_FIGURES_HOST,
+     .commands = COMMAND_LIBRARY,
+     .flag = "metrics/http-host",
+     .type = CONFIG_STRING,
+     .fallback = "127.0.0.1",
+     .alias_environment = "TENT_METRICS_HTTP_HOST",
+     .doc = "Address to serve them at; 0.0.0.0: at all of this machine's."},
+    {.id = SET_FIGURES_PORT,
+     .commands = COMMAND_LIBRARY,
+     .flag = "metrics/http-port",
+     .type = CONFIG_U64,
+     .fallback = "9100",
+     .alias_environment = "TENT_METRICS_HTTP_PORT",
+     .maximum = 65535,
+     .doc = "Port of that; if it is taken a line says so, and they are not served. 0: a free one."},
 };
 
 const struct base_setting_info *base_setting_engine_info(enum base_setting setting)
@@ -267,11 +292,12 @@ const struct base_setting_info *base_setting_engine_info(enum base_setting setti
     return info;
 }
 
-#define NO_RDMA  "there is no RDMA transport"
-#define NO_GPU   "no transport between GPUs is built in"
-#define NO_GDS   "GPUDirect Storage is not built in"
-#define VENDOR   "no transport for this device is built in"
-#define METRICS  "figures are always counted; tent_metrics() and yolk_engine_metrics() give them"
+#define NO_RDMA "there is no RDMA transport"
+#define NO_GPU  "no transport between GPUs is built in"
+#define NO_GDS  "GPUDirect Storage is not built in"
+#define VENDOR  "no transport for this device is built in"
+#define METRICS                                                                                    \
+    "one thread serves figures, no line of them is logged, and bounds of histograms are fixed"
 #define TOPOLOGY "network devices are the kernel's choice: what tcp uses follows from addresses"
 
 static const struct base_setting_ignored IGNORED[] = {
@@ -295,7 +321,11 @@ static const struct base_setting_ignored IGNORED[] = {
     {"use-legacy-transport-selection", NULL, "there is one way to choose: see policy", false},
     {"runtime-queue/mlu-local-threshold", NULL, NO_RDMA ", whose time it predicts", false},
     {"topology/*", "MC_TE_FILTERS|MC_TE_FILTERS_EXCLUDE|MC_CUSTOM_TOPO_JSON", TOPOLOGY, false},
-    {"metrics/*", "TENT_METRICS_*|MC_TE_METRIC|MC_TE_METRIC_INTERVAL_SECONDS", METRICS, false},
+    {"metrics/report-interval-seconds|metrics/http-server-threads|metrics/latency-buckets|"
+     "metrics/size-buckets",
+     "TENT_METRICS_REPORT_INTERVAL|TENT_METRICS_HTTP_SERVER_THREADS|MC_TE_METRIC|"
+     "MC_TE_METRIC_INTERVAL_SECONDS",
+     METRICS, false},
     {"transports/tcp/retry-max-delay-ms", NULL,
      "a route rests 32 times transports/tcp/retry_base_delay_ms at most", false},
     {"transports/rdma/*",

@@ -381,3 +381,15 @@ void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF
     options->transport.connections_max = (uint32_t)base_config_u64(config, SET_TCP_CONNECTIONS);
     queue_options(config, &options->queue);
 }
+
+bool compat_engine_figures(const struct base_config *config, char *out, size_t size)
+{
+    bool asked = base_config_given(config, SET_FIGURES)
+                     ? base_config_bool(config, SET_FIGURES)
+                     : base_config_given(config, SET_FIGURES_PORT);
+    const char *host = base_config_string(config, SET_FIGURES_HOST);
+    bool bare_v6 = host[0] != '[' && strchr(host, ':') != NULL;
+    snprintf(out, size, bare_v6 ? "[%s]:%u" : "%s:%u", host,
+             (unsigned)base_config_u64(config, SET_FIGURES_PORT));
+    return asked;
+}

@@ -39,5 +39,7 @@ bool compat_engine_uses_tent(void);
 /* The engine's part; texts are borrowed of config and `off`. */
 void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF_MAX],
                            struct yolk_engine_options *options);
+/* True: figures are to be served over HTTP, at "host:port". */
+bool compat_engine_figures(const struct base_config *config, char *out, size_t size);
 
 #endif

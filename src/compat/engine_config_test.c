@@ -265,6 +265,42 @@ static void without_effect_is_said_once(void **state)
     base_config_free(&config);
 }
 
+static void figures_are_served_where_asked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *conf, *variable;
+        const char *wanted; /* NULL: not served */
+    } ROWS[] = {
+        {"{}", NULL, NULL},
+        {"{\"metrics\": {\"enabled\": true}}", NULL, "127.0.0.1:9100"},
+        {"{\"metrics\": {\"http_port\": 9200}}", NULL, "127.0.0.1:9200"},
+        {"{\"metrics\": {\"enabled\": false, \"http_port\": 9200}}", NULL, NULL},
+        {"{\"metrics\": {\"enabled\": true, \"http_host\": \"0.0.0.0\"}}", NULL, "0.0.0.0:9100"},
+        {"{\"metrics\": {\"enabled\": true, \"http_host\": \"::1\"}}", NULL, "[::1]:9100"},
+        {"{\"metrics/http_port\": 9200}", NULL, "127.0.0.1:9200"},
+        {"{}", "TENT_METRICS_ENABLED=1", "127.0.0.1:9100"},
+        {"{}", "TENT_METRICS_HTTP_PORT=9300", "127.0.0.1:9300"},
+        {"{\"metrics\": {\"enabled\": true}}", "TENT_METRICS_ENABLED=false", NULL},
+        {"{\"metrics\": {\"http_port\": 9200}}", "TENT_METRICS_HTTP_HOST=h", "h:9200"},
+    };
+    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
+        char conf[256], variable[64], out[128];
+        struct base_config config;
+        snprintf(conf, sizeof(conf), "MC_TENT_CONF=%s", ROWS[i].conf);
+        snprintf(variable, sizeof(variable), "%s", ROWS[i].variable ? ROWS[i].variable : "X=");
+        char *environment[] = {conf, variable, NULL};
+        listen_to_log();
+        (void)options_of(NULL, environment, &config);
+        base_log_set(NULL, NULL);
+        bool served = compat_engine_figures(&config, out, sizeof(out));
+        if (served != (ROWS[i].wanted != NULL) || (served && strcmp(out, ROWS[i].wanted) != 0))
+            fail_msg("%s and %s: %s", ROWS[i].conf, variable, served ? out : "not served");
+        assert_string_equal(logged, "");
+        base_config_free(&config);
+    }
+}
+
 static void log_level(void **state)
 {
     (void)state;
@@ -290,6 +326,7 @@ int main(void)
         cmocka_unit_test(json_in_the_environment),
         cmocka_unit_test(wrong_ones_are_named),
         cmocka_unit_test(without_effect_is_said_once),
+        cmocka_unit_test(figures_are_served_where_asked),
         cmocka_unit_test(log_level),
     };
     return cmocka_run_group_tests_name("compat.engine_config", tests, NULL, NULL);

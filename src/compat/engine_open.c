@@ -126,6 +126,9 @@ static enum yolk_status open_with(const struct base_config *config, const struct
     options.port = (uint16_t)who->port;
     options.port_min = (uint16_t)base_config_u64(config, SET_RPC_PORT_MIN);
     options.port_max = (uint16_t)base_config_u64(config, SET_RPC_PORT_MAX);
+    char figures[HOST_MAX + 16];
+    if (compat_engine_figures(config, figures, sizeof(figures)))
+        options.metrics_listen = figures;
     options.listen = listen[0] != '\0' ? listen : NULL;
     options.secret = secret;
     options.secret_size = secret_size;
