@@ -133,8 +133,8 @@ int yolk_engine_has_transport(const struct yolk_engine *engine, const char *name
  * memory: YOLK_ERR_UNSUPPORTED, and yolk_last_error() names each one and why. */
 YOLK_MUST_USE enum yolk_status yolk_engine_register(struct yolk_engine *engine, void *pointer,
                                                     uint64_t size);
-/* pointer and size as registered. NOT_REGISTERED; BUSY while a request is in flight on it and it is
- * the last reference (nothing happened then). */
+/* pointer and size as registered. NOT_REGISTERED; BUSY while a request on it is in flight or
+ * prepared and it is the last reference (nothing happened then). */
 YOLK_MUST_USE enum yolk_status yolk_engine_unregister(struct yolk_engine *engine, void *pointer,
                                                       uint64_t size);
 /* 1 if [pointer, pointer + size) lies inside one registration. */
@@ -328,6 +328,38 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engi
                                                         uint32_t task);
 /* The handle is dead at once. What is in flight is canceled and reclaimed when quiet. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine, uint64_t batch);
+
+/* Forgets the tasks of the batch, which then has room for its whole capacity again, from task 0 on,
+ * and keeps its memory and its channels. BUSY while a task is not terminal, or is STUCK and not
+ * quiet. */
+YOLK_MUST_USE enum yolk_status yolk_engine_batch_reset(struct yolk_engine *engine, uint64_t batch);
+
+/* -- Prepared requests --
+ *
+ * Requests that are submitted again and again, checked and looked up once. While they are prepared
+ * they hold the registrations and the segments they name: unregistering the last reference is BUSY;
+ * closing a segment works at once, and makes its requests STALE, as does another life of its
+ * provider once it was noticed. Handles carry a generation. */
+
+/* Each request gets a verdict (required). All or nothing: with one that is not YOLK_OK, nothing is
+ * held and the first such verdict is returned. Nothing that requests points to is needed after
+ * return. Their deadlines are those of every submit that names none. count: at least 1. */
+YOLK_MUST_USE enum yolk_status yolk_engine_prepare(struct yolk_engine *engine,
+                                                   const struct yolk_request *requests,
+                                                   uint32_t count, enum yolk_status *verdicts,
+                                                   uint64_t *prepared);
+/* As yolk_engine_batch_submit: task *first + i is the request number indices[i], in that order, any
+ * of them as often as wanted; with indices NULL all of them, and count is not looked at.
+ * deadline_ns is that of all; 0: what each was prepared with. verdicts and first may be NULL.
+ * INVALID for an index that is none (nothing was taken then). In a batch that had as much to do
+ * before (and was reset) nothing is allocated. */
+YOLK_MUST_USE enum yolk_status
+yolk_engine_batch_submit_prepared(struct yolk_engine *engine, uint64_t batch, uint64_t prepared,
+                                  const uint32_t *indices, uint32_t count, uint64_t deadline_ns,
+                                  enum yolk_status *verdicts, uint32_t *first);
+/* What was submitted goes on. STALE: it was released before. */
+YOLK_MUST_USE enum yolk_status yolk_engine_prepared_release(struct yolk_engine *engine,
+                                                            uint64_t prepared);
 
 /* -- Looking at it -- */
 

@@ -148,6 +148,8 @@ static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint
 /* What the request before this one of the same call was given: its task still holds it, so another
  * reference needs no lock. */
 struct admitted {
+    const struct prepared_entry *given; /* of the next request, what was found before; or NULL */
+    uint64_t deadline_ns;               /* in place of each request's own; 0: not */
     uint32_t accepted, merged;
     const struct yolk_request *request; /* NULL: none */
     uint64_t handle;
@@ -158,6 +160,8 @@ struct admitted {
 static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
                                     const struct admitted *before)
 {
+    if (before->given != NULL)
+        return segment_take(before->given->segment);
     if (before->segment == NULL || before->handle != handle)
         return segment_acquire(engine, handle);
     atomic_fetch_add_explicit(&before->segment->references, 1, memory_order_relaxed);
@@ -167,7 +171,8 @@ static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
 static struct registration *take_registration(struct yolk_engine *engine, const void *pointer,
                                               uint64_t size, const struct admitted *before)
 {
-    struct registration *same = before->registration;
+    struct registration *same =
+        before->given != NULL ? before->given->registration : before->registration;
     uint64_t inside = (uint64_t)(uintptr_t)pointer - (same != NULL ? same->start : 0);
     if (same == NULL || inside > same->size || size > same->size - inside)
         return registry_acquire(engine, pointer, size);
@@ -175,12 +180,21 @@ static struct registration *take_registration(struct yolk_engine *engine, const 
     return same;
 }
 
+static uint64_t deadline_of(const struct admitted *before, const struct yolk_request *request)
+{
+    return before->deadline_ns != 0 ? before->deadline_ns : request->deadline_ns;
+}
+
 static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_request *request,
                                   struct segment *segment, const struct registration *registration,
-                                  struct engine_task *task)
+                                  const struct admitted *before, struct engine_task *task)
 {
-    enum yolk_status status =
-        engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
+    enum yolk_status status = YOLK_OK;
+    if (before->given != NULL)
+        task->wish = before->given->wish;
+    else
+        status =
+            engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
     if (status != YOLK_OK || task->gate.contract == NULL)
         return status;
     task->wish.first_only = (task->gate.contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
@@ -188,39 +202,90 @@ static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_
     return gate_check(engine, &task->gate, request);
 }
 
+static enum yolk_status check_request(const struct yolk_request *request, bool plain)
+{
+    if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
+        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
+    return plain ? YOLK_OK : engine_check_request(request);
+}
+
+/* References to what the request is about; *registration NULL for one without bytes. */
+static enum yolk_status find(struct yolk_engine *engine, const struct yolk_request *request,
+                             const struct admitted *before, struct segment **segment,
+                             struct registration **registration)
+{
+    *registration = NULL;
+    *segment = take_segment(engine, request->segment, before);
+    if (*segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0,
+                         before->given == NULL ? "the segment handle was closed"
+                                               : "the segment was closed, or its provider has "
+                                                 "another life");
+    enum yolk_status status = YOLK_OK;
+    if (request->size > (*segment)->size || request->offset > (*segment)->size - request->size)
+        status =
+            base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
+                      (unsigned long long)request->offset, (unsigned long long)request->size,
+                      (unsigned long long)(*segment)->size);
+    else if (request->size > 0 && (*registration = take_registration(
+                                       engine, request->local, request->size, before)) == NULL)
+        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
+                           request->local, (unsigned long long)request->size);
+    if (status != YOLK_OK)
+        segment_release(*segment);
+    return status;
+}
+
+enum yolk_status engine_find(struct yolk_engine *engine, const struct yolk_request *request,
+                             struct prepared_entry *out)
+{
+    const struct admitted nothing = {0};
+    enum yolk_priority priority = request->priority;
+    enum yolk_status status = check_request(request, false);
+    if (status == YOLK_OK)
+        status = find(engine, request, &nothing, &out->segment, &out->registration);
+    if (status != YOLK_OK)
+        return status;
+    (void)gate_contract(engine, request, &priority);
+    status =
+        engine_wish_read(engine, request, priority, out->segment, out->registration, &out->wish);
+    if (status != YOLK_OK)
+        engine_forget(out);
+    return status;
+}
+
+void engine_forget(struct prepared_entry *entry)
+{
+    if (entry->registration != NULL)
+        registry_release(entry->registration);
+    segment_release(entry->segment);
+}
+
 /* Checks all that can be checked without touching memory; takes the references a task needs. */
 static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_request *request,
                               uint64_t now_ns, struct admitted *before, struct engine_task *task)
 {
-    if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
-        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
     enum yolk_status status = YOLK_OK;
-    bool plain = engine_request_is_plain(request);
-    if (!plain && (status = engine_check_request(request)) != YOLK_OK)
+    bool plain = before->given != NULL || engine_request_is_plain(request);
+    if (before->given == NULL && (status = check_request(request, plain)) != YOLK_OK)
         return status;
     task->wish = engine->wish;
     task->priority = request->priority;
     if (engine->gate.on)
         task->gate.contract = gate_contract(engine, request, &task->priority);
-    if (request->deadline_ns != 0 && request->deadline_ns <= now_ns)
+    uint64_t deadline_ns = deadline_of(before, request);
+    if (deadline_ns != 0 && deadline_ns <= now_ns)
         return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
-    struct segment *segment = take_segment(engine, request->segment, before);
-    if (segment == NULL)
-        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
-    struct registration *registration = NULL;
-    if (request->size > segment->size || request->offset > segment->size - request->size)
-        status =
-            base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
-                      (unsigned long long)request->offset, (unsigned long long)request->size,
-                      (unsigned long long)segment->size);
-    else if (request->size > 0 && (registration = take_registration(engine, request->local,
-                                                                    request->size, before)) == NULL)
-        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
-                           request->local, (unsigned long long)request->size);
-    else if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
+    struct segment *segment;
+    struct registration *registration;
+    status = find(engine, request, before, &segment, &registration);
+    if (status != YOLK_OK)
+        return status;
+    if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
         status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
-    else if (!plain || engine->has_policies || engine->gate.on || engine->wish.direct)
-        status = read_wish(engine, request, segment, registration, task);
+    else if (!plain || before->given != NULL || engine->has_policies || engine->gate.on ||
+             engine->wish.direct)
+        status = read_wish(engine, request, segment, registration, before, task);
     if (status != YOLK_OK) {
         if (registration != NULL)
             registry_release(registration);
@@ -317,7 +382,9 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
         return;
     }
     before->accepted++;
-    uint64_t deadline = request->deadline_ns == 0 ? BATCH_NEVER : request->deadline_ns;
+    uint64_t deadline = deadline_of(before, request);
+    if (deadline == 0)
+        deadline = BATCH_NEVER;
     const struct batch_rank rank = {.level = (uint8_t)task->priority,
                                     .exact = (request->flags & YOLK_REQUEST_EXACT) != 0,
                                     .held = engine->gate.on,
@@ -344,17 +411,22 @@ enum { WHY_SIZE = 512 };
 
 /* why: of the first verdict that is not YOLK_OK. */
 static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
-                                const struct yolk_request *requests, uint32_t count,
-                                enum yolk_status *verdicts, char why[WHY_SIZE])
+                                const struct submission *from, enum yolk_status *verdicts,
+                                char why[WHY_SIZE])
 {
     uint64_t now_ns = engine_now(engine);
     uint32_t first = batch->state.task_count;
-    struct admitted before = {0};
+    struct admitted before = {.deadline_ns = from->deadline_ns};
     enum yolk_status result = YOLK_OK;
-    for (uint32_t i = 0; i < count; i++) {
-        add_task(engine, batch, &requests[i], now_ns, &before, &verdicts[i]);
-        if (result == YOLK_OK && verdicts[i] != YOLK_OK) {
-            result = verdicts[i];
+    for (uint32_t i = 0; i < from->count; i++) {
+        uint32_t n = from->indices != NULL ? from->indices[i] : i;
+        enum yolk_status verdict;
+        before.given = from->given != NULL ? &from->given[n] : NULL;
+        add_task(engine, batch, &from->requests[n], now_ns, &before, &verdict);
+        if (verdicts != NULL)
+            verdicts[i] = verdict;
+        if (result == YOLK_OK && verdict != YOLK_OK) {
+            result = verdict;
             snprintf(why, WHY_SIZE, "%s", yolk_last_error());
         }
     }
@@ -362,7 +434,7 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
         enum yolk_status status = gate_admit(engine, batch, first, now_ns);
         if (status != YOLK_OK) {
             take_back(engine, batch, first);
-            for (uint32_t i = 0; i < count; i++)
+            for (uint32_t i = 0; i < from->count && verdicts != NULL; i++)
                 verdicts[i] = status;
             snprintf(why, WHY_SIZE, "%s", yolk_last_error());
             return status;
@@ -374,25 +446,23 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
     return result;
 }
 
-enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t handle,
-                                          const struct yolk_request *requests, uint32_t count,
-                                          enum yolk_status *verdicts, uint32_t *first)
+enum yolk_status engine_submit(struct yolk_engine *engine, uint64_t handle,
+                               const struct submission *from, enum yolk_status *verdicts,
+                               uint32_t *first)
 {
-    if (engine == NULL || (count > 0 && (requests == NULL || verdicts == NULL)))
-        return base_fail(YOLK_ERR_INVALID, 0, "requests and verdicts are required");
     struct batch *batch = lock_batch(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
     enum yolk_status result = YOLK_OK;
     if (atomic_load(&engine->closing)) {
         result = YOLK_ERR_CLOSED;
-    } else if (count > batch->state.task_room - batch->state.task_count) {
+    } else if (from->count > batch->state.task_room - batch->state.task_count) {
         result = base_fail(YOLK_ERR_LIMIT, 0, "the batch has room for %u more tasks, not %u",
-                           batch->state.task_room - batch->state.task_count, count);
+                           batch->state.task_room - batch->state.task_count, from->count);
     } else {
         uint32_t begin = batch->state.task_count;
         char why[WHY_SIZE];
-        result = add_all(engine, batch, requests, count, verdicts, why);
+        result = add_all(engine, batch, from, verdicts, why);
         if (first != NULL && (result == YOLK_OK || batch->state.task_count > begin))
             *first = begin; /* else nothing was taken */
         (void)batch_progress(engine, batch);
@@ -401,6 +471,32 @@ enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t h
     }
     pthread_mutex_unlock(&batch->lock);
     return result;
+}
+
+enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t handle,
+                                          const struct yolk_request *requests, uint32_t count,
+                                          enum yolk_status *verdicts, uint32_t *first)
+{
+    if (engine == NULL || (count > 0 && (requests == NULL || verdicts == NULL)))
+        return base_fail(YOLK_ERR_INVALID, 0, "requests and verdicts are required");
+    const struct submission from = {.requests = requests, .count = count};
+    return engine_submit(engine, handle, &from, verdicts, first);
+}
+
+enum yolk_status yolk_engine_batch_reset(struct yolk_engine *engine, uint64_t handle)
+{
+    struct batch *batch = lock_batch(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status status = YOLK_OK;
+    (void)batch_progress(engine, batch);
+    if (batch->state.pending > 0 || batch->state.taken > 0)
+        status = base_fail(YOLK_ERR_BUSY, 0, "%u tasks are not over yet, or their memory not quiet",
+                           batch->state.pending);
+    else
+        batch_state_reset(&batch->state);
+    pthread_mutex_unlock(&batch->lock);
+    return status;
 }
 
 static void tell_status(struct yolk_engine *engine, const struct batch *batch, uint32_t index,

@@ -10,6 +10,13 @@
 #include "base/mutation.h"
 #include "engine/merge.h"
 
+static void clear_queues(struct batch_state *state)
+{
+    for (int i = 0; i < BATCH_LEVELS; i++)
+        state->queues[i] = (struct batch_queue){BATCH_NONE, BATCH_NONE, 0};
+    state->queue_length = 0;
+}
+
 enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, uint32_t window,
                                   uint32_t attempts_max, uint64_t drain_limit_ns)
 {
@@ -19,8 +26,7 @@ enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, 
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a batch of %u tasks", capacity);
     state->task_room = capacity;
     state->free_head = BATCH_NONE;
-    for (int i = 0; i < BATCH_LEVELS; i++)
-        state->queues[i] = (struct batch_queue){BATCH_NONE, BATCH_NONE, 0};
+    clear_queues(state);
     state->window = window == 0 ? 1 : window;
     state->attempts_max = attempts_max == 0 ? 1 : attempts_max;
     state->drain_limit_ns = drain_limit_ns;
@@ -33,6 +39,15 @@ void batch_state_free(struct batch_state *state)
     free(state->tasks);
     free(state->slices);
     memset(state, 0, sizeof(*state));
+}
+
+void batch_state_reset(struct batch_state *state)
+{
+    assert(state->pending == 0 && state->taken == 0);
+    clear_queues(state); /* of tasks that were over before their turn */
+    state->task_count = 0;
+    state->expire_next = 0;
+    state->next_due_ns = BATCH_NEVER;
 }
 
 /* STUCK > FAILED > TIMEOUT > CANCELED > INVALID: what a caller must know first. */

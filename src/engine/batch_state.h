@@ -107,6 +107,8 @@ YOLK_MUST_USE enum yolk_status batch_state_init(struct batch_state *state, uint3
                                                 uint32_t window, uint32_t attempts_max,
                                                 uint64_t drain_limit_ns);
 void batch_state_free(struct batch_state *state);
+/* Forgets all tasks, which are terminal and quiet, and keeps the memory. */
+void batch_state_reset(struct batch_state *state);
 
 /* Takes the next task number; the caller checked that there is room. deadline_ns: BATCH_NEVER:
  * none. */

@@ -53,6 +53,8 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_rwlock_destroy(&engine->registry.lock);
     pthread_rwlock_destroy(&engine->segments.lock);
     free(engine->segments.slots);
+    pthread_mutex_destroy(&engine->prepared.lock);
+    free(engine->prepared.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
     policy_free(&engine->policies);
     gate_free(engine);
@@ -83,6 +85,8 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     base_imap_init(&engine->registry.map);
     pthread_rwlock_init(&engine->segments.lock, NULL);
     engine->segments.free_head = BATCH_NONE;
+    pthread_mutex_init(&engine->prepared.lock, NULL);
+    engine->prepared.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->batches.lock, NULL);
     engine->batches.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->stuck_lock, NULL);
@@ -122,6 +126,7 @@ enum yolk_status yolk_engine_destroy(struct yolk_engine *engine)
         (void)nanosleep(&pause, NULL);
     }
     quarantine_stop(engine);
+    prepared_release_all(engine);
     segments_close_all(engine);
     registry_clear(engine);
     enum yolk_status status = engine_transports_stop(engine);

@@ -102,6 +102,7 @@ struct segment {
     struct yolk_served *own; /* served for this segment alone, ended with it; else NULL */
     char *device;            /* of a file its path, for reports; else NULL */
     _Atomic bool stale;      /* its provider said so of an access */
+    _Atomic bool closed;     /* it has no handle any more */
     bool file;
     enum policy_memory memory; /* POLICY_FILE of a file */
     _Atomic uint8_t machine;   /* enum engine_machine */
@@ -121,6 +122,8 @@ struct segment_table {
 };
 /* NULL: stale handle. */
 struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
+/* Another reference; NULL if it was closed, or its provider is known to have another life. */
+struct segment *segment_take(struct segment *segment);
 void segment_release(struct segment *segment);
 /* Serving ends with the last use of the segment. path: for reports. */
 void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served,
@@ -281,6 +284,46 @@ struct batch_table {
 void batches_free_all(struct yolk_engine *engine);
 void batches_destroy_table(struct yolk_engine *engine);
 
+/* -- prepared.c -- */
+/* What a request refers to, referenced, and how it is to be moved. */
+struct prepared_entry {
+    struct segment *segment;
+    struct registration *registration; /* NULL: of a request without bytes */
+    struct engine_wish wish;
+};
+struct prepared_slot {
+    struct prepared *prepared; /* NULL: free */
+    uint32_t generation;
+    uint32_t next_free;
+};
+struct prepared_table {
+    pthread_mutex_t lock;
+    struct prepared_slot *slots;
+    uint32_t count;
+    uint32_t room;
+    uint32_t free_head;
+};
+/* Gives back all that was not released. */
+void prepared_release_all(struct yolk_engine *engine);
+
+/* Some requests for a batch. */
+struct submission {
+    const struct yolk_request *requests;
+    const struct prepared_entry *given; /* for each of them; NULL: all is looked up */
+    const uint32_t *indices;            /* of those that are meant; NULL: the first count */
+    uint32_t count;
+    uint64_t deadline_ns; /* in place of their own; 0: not */
+};
+/* verdicts and first may be NULL. */
+YOLK_MUST_USE enum yolk_status engine_submit(struct yolk_engine *engine, uint64_t batch,
+                                             const struct submission *from,
+                                             enum yolk_status *verdicts, uint32_t *first);
+/* All that is looked up for a request, and its references. */
+YOLK_MUST_USE enum yolk_status engine_find(struct yolk_engine *engine,
+                                           const struct yolk_request *request,
+                                           struct prepared_entry *out);
+void engine_forget(struct prepared_entry *entry);
+
 /* -- batch_run.c: progress of one batch; its lock is held -- */
 /* Polls, expires, posts. True if anything moved. */
 bool batch_progress(struct yolk_engine *engine, struct batch *batch);
@@ -336,6 +379,7 @@ struct yolk_engine {
     uint8_t kinds[ENGINE_TRANSPORTS_MAX]; /* enum failover_kind */
     struct registry registry;
     struct segment_table segments;
+    struct prepared_table prepared;
     struct batch_table batches;
     struct quarantine quarantine;
     struct gate gate;

@@ -147,7 +147,7 @@ static enum yolk_status unregister_locked(struct yolk_engine *engine, uint64_t s
     if (exact ? registration->references == inside : alias == NULL)
         return base_fail(YOLK_ERR_NOT_REGISTERED, 0, "the range is not registered as such");
     if (registration->references == 1 && atomic_load(&registration->in_flight) > 0)
-        return base_fail(YOLK_ERR_BUSY, 0, "requests on this memory are in flight");
+        return base_fail(YOLK_ERR_BUSY, 0, "requests on this memory are in flight or prepared");
     if (alias != NULL && --alias->count == 0) {
         base_list_remove(&alias->node);
         free(alias);

@@ -137,6 +137,7 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
 static struct segment *drop_slot(struct segment_table *table, uint32_t index)
 {
     struct segment *segment = table->slots[index].segment;
+    atomic_store(&segment->closed, true);
     table->slots[index].segment = NULL;
     table->slots[index].next_free = table->free_head;
     table->free_head = index;
@@ -174,6 +175,15 @@ struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle)
         atomic_fetch_add(&segment->references, 1);
     }
     pthread_rwlock_unlock(&engine->segments.lock);
+    return segment;
+}
+
+struct segment *segment_take(struct segment *segment)
+{
+    if (atomic_load_explicit(&segment->closed, memory_order_relaxed) ||
+        atomic_load_explicit(&segment->stale, memory_order_relaxed))
+        return NULL;
+    atomic_fetch_add_explicit(&segment->references, 1, memory_order_relaxed);
     return segment;
 }
 

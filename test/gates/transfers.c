@@ -22,6 +22,7 @@ static struct {
     uint8_t *memory;
     struct yolk_request requests[REQUESTS];
     enum yolk_status verdicts[REQUESTS];
+    uint64_t prepared, batch;
 } e;
 
 static struct yolk_engine *make_engine(const struct yolk_transport_ops *transport,
@@ -91,6 +92,25 @@ static enum yolk_status call_engine(void *self)
     if (status == YOLK_OK)
         status = yolk_engine_batch_wait(e.engine, batch, 0);
     return status == YOLK_OK ? yolk_engine_batch_free(e.engine, batch) : status;
+}
+
+static void set_up_prepared(void)
+{
+    set_up_null();
+    gate_must(yolk_engine_prepare(e.engine, e.requests, REQUESTS, e.verdicts, &e.prepared),
+              "preparing");
+    gate_must(yolk_engine_batch_create(e.engine, REQUESTS, &e.batch), "a batch");
+}
+
+/* The same requests posted again in the same batch. */
+static enum yolk_status call_prepared(void *self)
+{
+    (void)self;
+    enum yolk_status status =
+        yolk_engine_batch_submit_prepared(e.engine, e.batch, e.prepared, NULL, 0, 0, NULL, NULL);
+    if (status == YOLK_OK)
+        status = yolk_engine_batch_wait(e.engine, e.batch, 0);
+    return status == YOLK_OK ? yolk_engine_batch_reset(e.engine, e.batch) : status;
 }
 
 static void tear_down_engine(void)
@@ -183,6 +203,8 @@ static void tear_down_store(void)
 const struct gate_path gate_transfer_paths[] = {
     {"engine.null_64", "request", REQUESTS, 0, set_up_null, call_engine, tear_down_engine, false},
     {"engine.null_merged_64", "request", REQUESTS, 0, set_up_merged, call_engine, tear_down_engine,
+     false},
+    {"engine.prepared_64", "request", REQUESTS, 0, set_up_prepared, call_prepared, tear_down_engine,
      false},
     {"engine.shm_get_64", "request", REQUESTS, 0, set_up_shm, call_engine, tear_down_engine, false},
     {"store.loop_put_32", "batch", 1, 0, set_up_put, call_put, tear_down_store, true},
