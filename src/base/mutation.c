@@ -24,6 +24,16 @@ const char *base_mutant_name(enum base_mutant mutant)
         return "reuse-under-read";
     case MUT_KEEP_REPLACED:
         return "keep-replaced";
+    case MUT_FREE_AT_CANCEL:
+        return "free-at-cancel";
+    case MUT_END_BEFORE_QUIET:
+        return "end-before-quiet";
+    case MUT_IGNORE_DEADLINE:
+        return "ignore-deadline";
+    case MUT_MERGE_ACROSS_PRIORITIES:
+        return "merge-across-priorities";
+    case MUT_RESUBMIT_ALIAS:
+        return "resubmit-alias";
     case MUT_COUNT:
         break;
     }

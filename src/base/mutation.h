@@ -18,6 +18,11 @@ enum base_mutant {
     MUT_LOSE_JOURNAL_RECORD, /* the disk tier takes a record as written that never was */
     MUT_REUSE_UNDER_READ,    /* the disk tier frees an extent that is being read */
     MUT_KEEP_REPLACED,       /* the master says that an upsert is done, and keeps the old value */
+    MUT_FREE_AT_CANCEL,      /* a task ends by cancel or deadline while a transport has it */
+    MUT_END_BEFORE_QUIET,    /* a task fails while others of its slices are under way */
+    MUT_IGNORE_DEADLINE,     /* nothing ends a task in time */
+    MUT_MERGE_ACROSS_PRIORITIES, /* neighbours of several priorities are moved as one */
+    MUT_RESUBMIT_ALIAS,          /* of a group, what is over is posted again with the others */
     MUT_COUNT
 };
 
