@@ -346,6 +346,8 @@ static void queue_options(const struct base_config *config, struct yolk_queue_op
 {
     uint64_t tick_us = base_config_u64(config, SET_QUEUE_TICK);
     queue->enable = switch_of(config, SET_QUEUE);
+    if (queue->enable != YOLK_SWITCH_ON)
+        return; /* its limits are of no use, and the engine refuses what is */
     queue->owners_max = (uint32_t)base_config_u64(config, SET_QUEUE_OWNERS);
     queue->bytes_max = base_config_u64(config, SET_QUEUE_BYTES);
     queue->dispatch_owners_max = (uint32_t)base_config_u64(config, SET_QUEUE_DISPATCH_OWNERS);

@@ -64,16 +64,21 @@ static void defaults(void **state)
     assert_int_equal(options.failover_on_poll, YOLK_SWITCH_DEFAULT);
     assert_int_equal(options.merge, YOLK_SWITCH_DEFAULT);
     assert_int_equal(options.queue.enable, YOLK_SWITCH_DEFAULT);
-    assert_int_equal(options.queue.owners_max, 1024);
-    assert_true(options.queue.bytes_max == UINT64_C(1) << 30);
-    assert_int_equal(options.queue.dispatch_owners_max, 64);
-    assert_true(options.queue.dispatch_bytes_max == UINT64_C(64) << 20);
-    assert_int_equal(options.queue.tick_ms, 50);
+    assert_int_equal(options.queue.owners_max, 0);
     assert_int_equal(options.transport.workers_max, 16);
     assert_null(options.policy_json);
     assert_null(options.qos_json);
     assert_null(options.plugin_paths);
     assert_string_equal(options.transports_off, "");
+    base_config_free(&config);
+    char *queue[] = {"YOLK_ENABLE_RUNTIME_QUEUE=true", NULL};
+    options = options_of(NULL, queue, &config);
+    assert_int_equal(options.queue.enable, YOLK_SWITCH_ON);
+    assert_int_equal(options.queue.owners_max, 1024);
+    assert_true(options.queue.bytes_max == UINT64_C(1) << 30);
+    assert_int_equal(options.queue.dispatch_owners_max, 64);
+    assert_true(options.queue.dispatch_bytes_max == UINT64_C(64) << 20);
+    assert_int_equal(options.queue.tick_ms, 50);
     base_config_free(&config);
 }
 

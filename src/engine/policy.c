@@ -25,13 +25,15 @@ const char *policy_plain_name(const char *name)
 
 /* -- The default order -- */
 
+/* Files before what reaches other processes: tcp serves files too, for those who cannot read them
+ * themselves. */
 static int rank_of(const struct policy_transport *transport)
 {
     static const struct {
         const char *name;
         int rank;
-    } known[] = {{"loop", 0},  {"nvlink", 20}, {"mnnvl", 21}, {"shm", 30},   {"ucx", 50},
-                 {"rdma", 51}, {"tcp", 70},    {"gds", 80},   {"uring", 81}, {"posix", 82}};
+    } known[] = {{"loop", 0},   {"gds", 11}, {"uring", 12}, {"posix", 13}, {"nvlink", 20},
+                 {"mnnvl", 21}, {"shm", 30}, {"ucx", 50},   {"rdma", 51},  {"tcp", 70}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(transport->name, known[i].name) == 0)
             return known[i].rank;

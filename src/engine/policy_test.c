@@ -183,8 +183,8 @@ static void default_orders(void **state)
         {"other", 0},
         {"rdma", 0},
     };
-    static const char *const wanted[] = {"loop", "inner", "nvlink", "shm", "near",  "ucx",  "rdma",
-                                         "mine", "other", "tcp",    "gds", "uring", "posix"};
+    static const char *const wanted[] = {"loop", "inner", "gds",  "uring", "posix", "nvlink", "shm",
+                                         "near", "ucx",   "rdma", "mine",  "other", "tcp"};
     uint8_t order[13];
     policy_default_order(given, 13, order);
     for (int i = 0; i < 13; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TENT's behaviours of failover, by the public interface: what fails on one transport is done on
- * the next, by whom, how often, and what is told meanwhile. docs/transfer.md has the table. */
+ * the next, by whom, and what is told meanwhile. Which failures, and how often, is in
+ * src/engine/contract_test.c. */
 #include <yolk/engine.h>
 #include <yolk/peer.h>
 
@@ -54,37 +55,6 @@ static void a_failure_is_done_elsewhere_once(void **state)
     rig_close(r);
 }
 
-/* Refused in submit, or out of time, or without room: the same. What no transport would do
- * otherwise is not tried. */
-static void what_fails_over(void **state)
-{
-    (void)state;
-    static const struct {
-        enum yolk_status status;
-        bool next;
-    } rows[] = {{YOLK_ERR_LINK, true},      {YOLK_ERR_TIMEOUT, true},  {YOLK_ERR_LIMIT, true},
-                {YOLK_ERR_PEER_DEAD, true}, {YOLK_ERR_IO, true},       {YOLK_ERR_UNSUPPORTED, true},
-                {YOLK_ERR_ACCESS, false},   {YOLK_ERR_INVALID, false}, {YOLK_ERR_STALE, false}};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        for (int in_submit = 0; in_submit < 2; in_submit++) {
-            struct rig *r = rig_new(2);
-            rig_open(r);
-            uint64_t batch = rig_batch(r, 1);
-            struct yolk_request request = piece(r, 0);
-            r->scripts[0].hold = !in_submit;
-            r->scripts[0].fail = rows[i].status;
-            rig_submit(r, batch, &request, 1);
-            if (!in_submit)
-                assert_true(scripted_end(&r->scripts[0], 0, rows[i].status, 0));
-            rig_expect(r, batch, 0, rows[i].next ? YOLK_OK : rows[i].status,
-                       rows[i].next ? PIECE : 0);
-            assert_int_equal(r->scripts[1].count, rows[i].next);
-            rig_free(r, batch);
-            rig_close(r);
-        }
-    }
-}
-
 /* By one task, by all, as a whole. */
 static void a_poll_may_be_told_to_leave_it(void **state)
 {
@@ -131,30 +101,6 @@ static void progress_and_wait_try_again_all_the_same(void **state)
         rig_expect(r, batch, 0, YOLK_OK, PIECE);
         assert_int_equal(r->scripts[1].count, 1);
         assert_moved(r, 0);
-        rig_free(r, batch);
-        rig_close(r);
-    }
-}
-
-static void attempts_are_counted(void **state)
-{
-    (void)state;
-    for (uint32_t attempts = 1; attempts <= 4; attempts++) {
-        uint64_t batch;
-        struct yolk_engine_stats stats;
-        struct rig *r = rig_new(2);
-        r->options.attempts_max = attempts;
-        r->options.breaker_failures = 100;
-        (void)under_way(r, 1, &batch);
-        r->scripts[0].fail = r->scripts[1].fail = YOLK_ERR_LINK;
-        r->scripts[0].hold = false;
-        assert_true(scripted_end(&r->scripts[0], 0, YOLK_ERR_LINK, 0));
-        rig_expect(r, batch, 0, YOLK_ERR_LINK, 0);
-        assert_int_equal(r->scripts[0].count + r->scripts[1].count, attempts);
-        assert_int_equal(r->scripts[1].count > 0, attempts > 1);
-        yolk_engine_stats(r->engine, &stats);
-        assert_int_equal(stats.attempts_exhausted, 1);
-        assert_int_equal(stats.tasks_failed, 1);
         rig_free(r, batch);
         rig_close(r);
     }
@@ -329,10 +275,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_done_elsewhere_once),
-        cmocka_unit_test(what_fails_over),
         cmocka_unit_test(a_poll_may_be_told_to_leave_it),
         cmocka_unit_test(progress_and_wait_try_again_all_the_same),
-        cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(each_task_has_attempts_of_its_own),
         cmocka_unit_test(a_batch_is_pending_until_all_are_over),
         cmocka_unit_test(the_worst_of_a_batch),
