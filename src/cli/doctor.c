@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "cli/common.h"
+#include "engine/topology.h"
 
 static const struct cli_command command = {
     "doctor", "", "Says what of this machine is used, and why not the rest.", COMMAND_DOCTOR};
@@ -25,6 +26,25 @@ static const char *grade_name(enum doctor_grade grade)
     }
 }
 
+/* The topology as either text; NULL: no memory. */
+static char *topology_as(int (*write)(const struct topology *, struct base_buf *))
+{
+    struct topology *topology;
+    struct base_buf out;
+    if (topology_read("", &topology) != YOLK_OK)
+        return NULL;
+    topology_rank(topology);
+    base_buf_init(&out, 4u << 20);
+    int status = write(topology, &out);
+    if (status == YOLK_OK)
+        status = base_buf_append(&out, "", 1);
+    free(topology);
+    if (status == YOLK_OK)
+        return (char *)out.data;
+    base_buf_free(&out);
+    return NULL;
+}
+
 static int print_json(const struct doctor_item *items, size_t count)
 {
     json_t *root = json_object();
@@ -35,6 +55,9 @@ static int print_json(const struct doctor_item *items, size_t count)
                                               items[i].found, "use", items[i].use));
     json_object_set_new(root, "version", json_string(YOLK_VERSION));
     json_object_set_new(root, "items", list);
+    char *topology = topology_as(topology_json);
+    json_object_set_new(root, "topology", topology ? json_loads(topology, 0, NULL) : json_null());
+    free(topology);
     int failed = json_dumpf(root, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(root);
@@ -61,6 +84,9 @@ int cli_doctor(int argc, char **argv)
             for (size_t i = 0; i < count; i++)
                 printf("%-15s %-8s %s\n%24s %s\n", items[i].name, grade_name(items[i].grade),
                        items[i].found, "", items[i].use);
+            char *topology = topology_as(topology_text);
+            printf("\n%s", topology ? topology : "");
+            free(topology);
         }
     }
     base_config_free(&config);
