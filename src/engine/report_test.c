@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
+#include "engine/metrics.h"
 #include "platform/clock.h"
 #include "platform/thread.h"
 #include "transport/fault/fault.h"
@@ -365,6 +366,58 @@ static void an_engine_ends_within_its_limit_and_can_be_asked_again(void **state)
     free(p);
 }
 
+/* The lines of docs/engine-metrics.md: of the counted ones from their table, of the others from
+ * what is shown. */
+static void the_document_names_every_figure(void **state)
+{
+    (void)state;
+    struct pair *p = pair_open(2);
+    struct base_buf rows;
+    char *text, *page = calloc(1, 1 << 18);
+    base_buf_init(&rows, 1 << 18);
+    assert_int_equal(metrics_markdown(&rows), YOLK_OK);
+    finish(p, submit(p, YOLK_READ, 1, 0)); /* so that a route has figures */
+    assert_int_equal(yolk_engine_metrics(p->engine, &text), YOLK_OK);
+    size_t counted = 0;
+    for (char *at = strstr(text, "# HELP yolk_"); at != NULL; at = strstr(at + 1, "# HELP yolk_")) {
+        char name[96], help[256], type[16], labels[256] = "", *value;
+        assert_int_equal(sscanf(at, "# HELP %95s %255[^\n]\n# TYPE %*s %15s\n%*[^{ \n]{%255[^}]",
+                                name, help, type, labels) >= 3,
+                         true);
+        counted++;
+        if (strcmp(name, "yolk_engine_path_bytes_total") == 0)
+            continue; /* of the table */
+        assert_int_equal(base_buf_printf(&rows, "| `%s` | %s | ", name, type), YOLK_OK);
+        for (char *label = labels; *label != '\0'; label = value) {
+            size_t size = strcspn(label, "=");
+            assert_int_equal(
+                base_buf_printf(&rows, "%s%.*s", label == labels ? "" : ", ", (int)size, label),
+                YOLK_OK);
+            value = strchr(label + size + 2, '"') + 1;
+            value += *value == ',';
+        }
+        assert_int_equal(base_buf_printf(&rows, " | %s |\n", help), YOLK_OK);
+    }
+    assert_true(counted > 20);
+    assert_int_equal(base_buf_append(&rows, "", 1), YOLK_OK);
+    FILE *file = fopen(YOLK_SOURCE_DIR "/docs/engine-metrics.md", "re");
+    assert_non_null(file);
+    assert_true(fread(page, 1, (1 << 18) - 1, file) > 0);
+    fclose(file);
+    char *table = strstr(page, "|---|---|---|---|\n");
+    assert_non_null(table);
+    table += strlen("|---|---|---|---|\n");
+    size_t size = strlen((char *)rows.data);
+    if (strncmp(table, (char *)rows.data, size) != 0 || table[size] == '|') {
+        fputs((char *)rows.data, stderr);
+        fail_msg("docs/engine-metrics.md should have these lines");
+    }
+    free(page);
+    free(text);
+    base_buf_free(&rows);
+    pair_close(p);
+}
+
 enum { THREADS = 16, ROUNDS = 40 };
 
 static void allocate_submit_free(void *arg)
@@ -418,6 +471,7 @@ int main(void)
         cmocka_unit_test(the_state_of_breakers_is_shown),
         cmocka_unit_test(the_quarantine_is_shown_and_reaped),
         cmocka_unit_test(an_engine_ends_within_its_limit_and_can_be_asked_again),
+        cmocka_unit_test(the_document_names_every_figure),
         cmocka_unit_test(c125_one_stuck_batch_and_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

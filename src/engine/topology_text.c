@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_write.h"
-#include "base/units.h"
 #include "engine/topology.h"
 
 /* ---- JSON out ---- */
@@ -410,15 +409,26 @@ static void place_text(const struct topology_place *place, char *out, size_t siz
              place->node < 0 ? "not known" : node);
 }
 
+/* As people say it, not to the byte. */
+static void size_text(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const UNITS[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit < 4; unit++)
+        value /= 1024;
+    snprintf(out, size, "%.*f %s", unit > 0 && value < 100 ? 1 : 0, value, UNITS[unit]);
+}
+
 static int nodes_text(const struct topology *t, struct base_buf *out)
 {
     int status = YOLK_OK;
     for (uint32_t i = 0; i < t->node_count && status == YOLK_OK; i++) {
         const struct topology_node *node = &t->nodes[i];
         char size[32];
-        status = base_buf_printf(out, "node %-3d cpus %s, memory %s, distances", node->id,
-                                 node->cpus[0] != '\0' ? node->cpus : "none",
-                                 base_format_size(node->memory_bytes, size, sizeof(size)));
+        size_text(node->memory_bytes, size, sizeof(size));
+        status = base_buf_printf(out, "node %-12d cpus %s, memory %s, distances", node->id,
+                                 node->cpus[0] != '\0' ? node->cpus : "none", size);
         for (uint32_t k = 0; k < t->node_count && status == YOLK_OK; k++)
             status = base_buf_printf(out, " %d", node->distances[k]);
         if (status == YOLK_OK)
@@ -469,8 +479,8 @@ static int devices_text(const struct topology *t, struct base_buf *out)
     for (uint32_t i = 0; i < t->disk_count && status == YOLK_OK; i++) {
         const struct topology_disk *disk = &t->disks[i];
         place_text(&disk->place, place, sizeof(place));
-        status = base_buf_printf(out, "disk %-12s %s%s, %s%s%s\n", disk->name,
-                                 base_format_size(disk->bytes, size, sizeof(size)),
+        size_text(disk->bytes, size, sizeof(size));
+        status = base_buf_printf(out, "disk %-12s %s%s, %s%s%s\n", disk->name, size,
                                  disk->rotational ? ", rotating" : "", place,
                                  disk->model[0] != '\0' ? ", " : "", disk->model);
     }
@@ -482,7 +492,7 @@ static int memories_text(const struct topology *t, struct base_buf *out)
     int status = YOLK_OK;
     for (uint32_t i = 0; i < t->memory_count && status == YOLK_OK; i++) {
         const struct topology_memory *memory = &t->memories[i];
-        status = base_buf_printf(out, "near %s:", memory->name);
+        status = base_buf_printf(out, "near %-11s:", memory->name);
         for (uint32_t r = 0; r < TOPOLOGY_RANKS && status == YOLK_OK; r++) {
             for (uint32_t k = 0; k < memory->counts[r] && status == YOLK_OK; k++)
                 status = base_buf_printf(out, "%s%s",

@@ -619,9 +619,19 @@ def _(c):
     for item in ("kernel", "io_uring", "direct I/O", "locked memory", "huge pages", "NUMA", "GPU",
                  "cuFile", "IMEX", "RDMA"):
         check_in(item, out.decode())
+    check_in("\nnear *", out.decode())
     out, _ = wanted(c, 0, "doctor", "--json", "--path", c.dir)
-    items = json.loads(out)["items"]
-    check(all(item["found"] and item["use"] for item in items), "an empty entry")
+    found = json.loads(out)
+    check(all(item["found"] and item["use"] for item in found["items"]), "an empty entry")
+    topology = found["topology"]
+    places = [memory["name"] for memory in topology["mems"]]
+    check("*" in places and all("cpu:%d" % node["id"] in places for node in topology["nodes"]),
+          "memories %s of nodes %s" % (places, topology["nodes"]))
+    online = [name for name in os.listdir("/sys/devices/system/node") if name[:4] == "node" and name[4:].isdigit()] \
+        if os.path.isdir("/sys/devices/system/node") else []
+    check(len(topology["nodes"]) == len(online), "%d nodes, %s" % (len(topology["nodes"]), online))
+    for nic in topology["nics"]:
+        check(nic["type"] != 1 or os.path.exists("/sys/class/net/" + nic["name"]), nic["name"])
 
 
 if __name__ == "__main__":
