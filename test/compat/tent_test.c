@@ -239,6 +239,38 @@ static void what_cannot_be_done(void **state)
     pair_close(&p);
 }
 
+/* What the queue has no room for makes no task; what a policy excludes is not used. */
+static void queues_and_policies(void **state)
+{
+    (void)state;
+    tent_set_config("enable_runtime_queue", "true");
+    tent_set_config("runtime_queue/max_outstanding_owners", "2");
+    tent_set_config("merge_requests", "false");
+    tent_set_config("policy", "[{\"name\": \"all\", \"segment_type\": \"memory\", "
+                              "\"transports\": [\"tcp\"]}]");
+    struct pair p = pair_open();
+    tent_request_t requests[3];
+    for (size_t i = 0; i < 3; i++)
+        requests[i] = request_of(&p, OPCODE_READ, i * 8192, 4096);
+    tent_batch_id_t batch = tent_allocate_batch(p.a, 8);
+    size_t count = 0;
+    tent_status_t none;
+    assert_int_equal(tent_submit(p.a, batch, requests, 3), -1);
+    assert_int_equal(tent_task_status_list(p.a, batch, &none, &count), 0);
+    assert_int_equal(count, 0);
+    assert_int_equal(tent_submit(p.a, batch, requests, 2), 0);
+    assert_int_equal(finish_all(p.a, batch).status, STATUS_COMPLETED);
+    char *text = tent_describe_route(p.a, &requests[0]);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "policy: all\ntcp: runs it"));
+    free(text);
+    assert_int_equal(tent_free_batch(p.a, batch), 0);
+    pair_close(&p);
+    tent_set_config("policy", "[{\"transports\": 7}]");
+    assert_null(tent_create_engine());
+    assert_non_null(strstr(tent_last_error(), "policy[0] has no segment_type"));
+}
+
 static void names_end_or_are_refused(void **state)
 {
     (void)state;
@@ -581,11 +613,17 @@ static void what_is_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transfers),     cmocka_unit_test(what_cannot_be_done),
-        cmocka_unit_test(memory),        cmocka_unit_test(names_end_or_are_refused),
-        cmocka_unit_test(cancel),        cmocka_unit_test(memory_of_many),
-        cmocka_unit_test(notifications), cmocka_unit_test(files),
-        cmocka_unit_test(this_process),  cmocka_unit_test(what_is_ours),
+        cmocka_unit_test(transfers),
+        cmocka_unit_test(what_cannot_be_done),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(names_end_or_are_refused),
+        cmocka_unit_test(queues_and_policies),
+        cmocka_unit_test(cancel),
+        cmocka_unit_test(memory_of_many),
+        cmocka_unit_test(notifications),
+        cmocka_unit_test(files),
+        cmocka_unit_test(this_process),
+        cmocka_unit_test(what_is_ours),
     };
     return cmocka_run_group_tests_name("compat.tent", tests, NULL, NULL);
 }

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include <yolk/status.h>
+
 #include "base/limits.h"
 #include "platform/clock.h"
 
@@ -25,6 +27,8 @@ _Static_assert(offsetof(struct transfer_request, length) == 32, "");
 _Static_assert(sizeof(struct transfer_status) == 16, "");
 _Static_assert(offsetof(struct transfer_status, transferred_bytes) == 8, "");
 _Static_assert(sizeof(struct notify_msg) == 16 && sizeof(struct buffer_entry) == 16, "");
+_Static_assert(sizeof(struct nic_load_stat) == 80, "");
+_Static_assert(offsetof(struct nic_load_stat, inflight_bytes) == 64, "");
 _Static_assert(sizeof(segment_id_t) == 4 && sizeof(batch_id_t) == 8, "");
 
 struct pair {
@@ -116,6 +120,62 @@ static void the_calls_of_nixl(void **state)
         assert_int_not_equal(getTransferStatus(p.a, batch, 0, &status), 0);
     }
     free(requests);
+    pair_close(&p);
+}
+
+/* As NIXL's plug-in runs where MC_USE_TENT is set: the same calls, and the configuration acts. */
+static void the_calls_of_nixl_as_tent(void **state)
+{
+    static const char conf[] =
+        "{\"metadata_type\": \"etcd\", \"rpc_server_hostname\": \"127.0.0.9\","
+        " \"transports\": {\"posix\": {\"enable\": false}},"
+        " \"merge_requests\": false, \"slice_bytes_max\": 512}";
+    assert_int_equal(setenv("MC_TENT_CONF", conf, 1), 0);
+    struct pair p = pair_open();
+    assert_true(hasTransport(p.a, "posix")); /* nobody asked for it */
+    pair_close(&p);
+    assert_int_equal(setenv("MC_USE_TENT", "", 1), 0); /* its presence is what counts */
+    the_calls_of_nixl(state);
+    p = pair_open();
+    assert_false(hasTransport(p.a, "posix"));
+    assert_non_null(strstr(yolk_last_error(), "turned off"));
+    assert_true(hasTransport(p.a, "tcp"));
+    assert_false(hasTransport(p.a, "rdma")); /* though installTransport takes tcp for it */
+    pair_close(&p);
+    assert_int_equal(setenv("MC_TENT_CONF", "{", 1), 0);
+    assert_null(createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 1));
+    assert_int_equal(unsetenv("MC_USE_TENT"), 0);
+    assert_int_equal(setenv("MC_USE_TEV1", "1", 1), 0);
+    assert_null(createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 1));
+    assert_int_equal(unsetenv("MC_USE_TEV1"), 0);
+    assert_int_equal(unsetenv("MC_TENT_CONF"), 0);
+}
+
+static void loads_and_warm_ups(void **state)
+{
+    (void)state;
+    struct pair p = pair_open();
+    nic_load_stat_t loads[8];
+    char name[64];
+    size_t count = 0;
+    assert_int_equal(getLocalIpAndPort(p.b, name, sizeof(name)), 0);
+    assert_int_equal(warmupEfaSegment(p.a, name), 0);
+    assert_true(warmupEfaSegment(p.a, "127.0.0.1:1") < 0);
+    assert_true(warmupEfaSegment(p.a, NULL) < 0);
+    struct transfer_request request = {OPCODE_READ, p.local, p.target,
+                                       (uint64_t)(uintptr_t)p.remote, 4096};
+    batch_id_t batch = allocateBatchID(p.a, 1);
+    assert_int_equal(submitTransfer(p.a, batch, &request, 1), 0);
+    assert_int_equal(finish(&p, batch, 0, 1), STATUS_COMPLETED);
+    assert_int_equal(getNicLoadStats(p.a, loads, &count), 0);
+    assert_true(count >= 1 && count <= 8);
+    assert_int_equal(getNicLoadStats(p.a, loads, &count), 0);
+    for (size_t i = 0; i < count; i++) {
+        assert_non_null(strchr(loads[i].device_name, ':'));
+        assert_int_equal(loads[i].inflight_bytes, 0);
+    }
+    assert_int_not_equal(getNicLoadStats(p.a, NULL, &count), 0);
+    assert_int_equal(freeBatchID(p.a, batch), 0);
     pair_close(&p);
 }
 
@@ -231,10 +291,9 @@ static void this_process_and_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_calls_of_nixl),
-        cmocka_unit_test(what_cannot_be_done_fails),
-        cmocka_unit_test(notifications),
-        cmocka_unit_test(this_process_and_files),
+        cmocka_unit_test(the_calls_of_nixl),  cmocka_unit_test(the_calls_of_nixl_as_tent),
+        cmocka_unit_test(loads_and_warm_ups), cmocka_unit_test(what_cannot_be_done_fails),
+        cmocka_unit_test(notifications),      cmocka_unit_test(this_process_and_files),
     };
     return cmocka_run_group_tests_name("compat.transfer_engine_c", tests, NULL, NULL);
 }
