@@ -418,20 +418,45 @@ static void the_document_names_every_figure(void **state)
     pair_close(p);
 }
 
-enum { THREADS = 16, ROUNDS = 40 };
+enum { THREADS = SIZE / BLOCK, ROUNDS = 60 };
+
+struct worker {
+    struct pair *pair;
+    uint64_t place; /* of a block that is this thread's alone */
+    struct thread thread;
+};
+
+static uint64_t submit_halves(const struct worker *w)
+{
+    struct pair *p = w->pair;
+    struct yolk_request requests[2];
+    enum yolk_status verdicts[2];
+    uint64_t batch;
+    for (uint64_t i = 0; i < 2; i++)
+        requests[i] = (struct yolk_request){.opcode = YOLK_WRITE,
+                                            .local = p->local + w->place + i * BLOCK / 2,
+                                            .segment = p->segment,
+                                            .offset = w->place + i * BLOCK / 2,
+                                            .size = BLOCK / 2};
+    assert_int_equal(yolk_engine_batch_create(p->engine, 2, &batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_submit(p->engine, batch, requests, 2, verdicts, NULL),
+                     YOLK_OK);
+    return batch;
+}
 
 static void allocate_submit_free(void *arg)
 {
-    struct pair *p = arg;
+    const struct worker *w = arg;
+    struct yolk_engine *engine = w->pair->engine;
     for (int i = 0; i < ROUNDS; i++) {
-        uint64_t batch = submit(p, YOLK_WRITE, 2, 0);
+        uint64_t batch = submit_halves(w);
         uint32_t pending;
         if (i % 2 == 0)
-            assert_int_equal(yolk_engine_batch_wait(p->engine, batch, 0), YOLK_OK);
+            assert_int_equal(yolk_engine_batch_wait(engine, batch, 0), YOLK_OK);
         else if (i % 3 == 0)
-            assert_int_equal(yolk_engine_batch_progress(p->engine, batch, &pending), YOLK_OK);
-        assert_int_equal(yolk_engine_batch_free(p->engine, batch), YOLK_OK);
-        assert_int_equal(yolk_engine_batch_progress(p->engine, batch, &pending), YOLK_ERR_STALE);
+            assert_int_equal(yolk_engine_batch_progress(engine, batch, &pending), YOLK_OK);
+        assert_int_equal(yolk_engine_batch_free(engine, batch), YOLK_OK);
+        assert_int_equal(yolk_engine_batch_progress(engine, batch, &pending), YOLK_ERR_STALE);
     }
 }
 
@@ -440,16 +465,20 @@ static void c125_one_stuck_batch_and_many_threads(void **state)
 {
     (void)state;
     struct pair *p = pair_open(1);
-    struct thread threads[THREADS];
+    struct worker workers[THREADS];
     p->faults.stuck_permille = 1000;
     uint64_t stuck = submit(p, YOLK_READ, 1, 0);
     assert_int_equal(yolk_engine_batch_free(p->engine, stuck), YOLK_OK);
     p->faults.stuck_permille = 0;
     p->faults.delay_permille = 300;
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.pair = p, .place = (uint64_t)i * BLOCK};
+        assert_int_equal(
+            thread_start(&workers[i].thread, "batches", allocate_submit_free, &workers[i]),
+            YOLK_OK);
+    }
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(thread_start(&threads[i], "batches", allocate_submit_free, p), YOLK_OK);
-    for (int i = 0; i < THREADS; i++)
-        thread_join(&threads[i]);
+        thread_join(&workers[i].thread);
     wait_for_batches(p, 1);
     struct yolk_engine_stats stats;
     yolk_engine_stats(p->engine, &stats);
