@@ -103,6 +103,10 @@ def _(c):
     server = Server(c, "rpc_server_hostname=127.0.0.5", MC_TENT_CONF=c.path("conf.json"))
     check(server.name.startswith("127.0.0.5:"), server.name)
     server.end()
+    # What the page shows is one that works.
+    with open(os.path.join(ROOT, "docs", "transfer.md"), encoding="utf-8") as page:
+        shown = re.search(r'^    \{"transports".*?\}\n\n', page.read(), re.M | re.S).group(0)
+    check_equal(run(c, MC_TENT_CONF=shown), (ALONE + HEARD, ""))
     check_in("line 1, column 2", run(c, code=1, MC_TENT_CONF="{")[1])
     check_in("MC_TENT_CONF: merge_requests", run(c, code=1, MC_TENT_CONF='{"merge_requests": 7}')[1])
     said = run(c, MC_TENT_CONF='{"transports": {"rdma": {"enable": true}}}', MC_GID_INDEX="3")[1]
