@@ -141,5 +141,32 @@ def _(c):
                          MC_REDIS_PASSWORD="falsch")[1])
 
 
+def source_of(suite):
+    """The text of a unit test's source, by the name that it runs under."""
+    room, name = suite.split(".", 1)
+    for path in (f"src/{room}/{name}_test.c", f"test/{room}/{name}_test.c", f"src/{room}/{name}/{name}_test.c"):
+        if os.path.exists(os.path.join(ROOT, path)):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                return file.read()
+    check(False, f"docs/transfer.md names the test {suite}, which there is not")
+
+
+@test("tent.each_behaviour_has_its_test")
+def _(_c):
+    """The table of the page: each test that it names is there."""
+    with open(os.path.join(ROOT, "docs", "transfer.md"), encoding="utf-8") as page:
+        table = page.read().split("## TENT's behaviours")[1].split("\n\n")[2]
+    named = 0
+    for cell in re.findall(r"^\|[^|]*\| (.*?) \|$", table, re.M)[2:]:
+        for suite, names in re.findall(r"`([a-z_.]+)`([^`;]*)", cell):
+            if suite.startswith("e2e.") or suite.endswith("."):
+                continue
+            source = source_of(suite)
+            for name in re.findall(r"\w+_\w*\*?", names):
+                check(re.search(r"cmocka_unit_test\(" + name.replace("*", r"\w+") + r"\)", source), f"{suite} has no {name}")
+                named += 1
+    check(named > 25, f"only {named} tests are named")
+
+
 if __name__ == "__main__":
     sys.exit(main())
