@@ -2,7 +2,7 @@
 /* One window at a time: GET_START gives places and a guard → reads, replica after replica → the
  * guard is checked for each value when it has landed → the master is told of disk replicas that are
  * of no use → next window. A long window's guard is renewed. */
-#include "store/get.h"
+#include "store/get_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,81 +12,15 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/mutation.h"
-#include "store/message.h"
-
-enum item_state {
-    ITEM_PENDING = 0, /* → MOVING, DONE; again PENDING for another query */
-    ITEM_MOVING = 1,  /* one replica is being read */
-    ITEM_DONE = 2,
-};
-
-struct item {
-    enum item_state state;
-    uint8_t queries;   /* queries after failed reads */
-    uint8_t refetched; /* its guard ran out once */
-    uint8_t unknown;   /* the owner of a disk did not know it there */
-    int failure;       /* of the last replica read */
-    uint64_t tried;    /* replicas, by bit */
-    uint64_t size;     /* of the value */
-    uint32_t first;    /* its replicas in the window's list */
-    uint32_t replica_count;
-};
-
-struct transfer {
-    uint32_t item;
-    uint32_t replica; /* in the window's list */
-    uint8_t over;
-};
-
-enum phase {
-    PHASE_PICK = 0, /* → START, DONE */
-    PHASE_START,    /* → MOVE, PICK */
-    PHASE_MOVE,     /* → PICK, REPORT */
-    PHASE_REPORT,   /* → PICK */
-    PHASE_DONE,
-};
 
 /* After this many queries whose replicas all failed a key is given up. */
 enum { QUERIES_MAX = 3 };
 
-struct store_get {
-    struct store_holds *holds;
-    struct store_tuning tuning;
-    const struct store_replica_choice *choice;
-    struct store_item *items;
-    struct item *states;
-    size_t count;
-    uint64_t deadline_ns;
-
-    enum phase phase;
-    uint16_t in_flight; /* the kind of message that is unanswered, 0: none */
-    uint64_t resend_ns; /* the next START waits until then */
-    uint64_t backoff_ns;
-    size_t cursor;
-    uint64_t op;
-    struct store_stamp stamp;
-    uint64_t epoch;
-    uint64_t session;
-    uint64_t sent_ns;    /* when the message in flight left */
-    uint64_t expires_ns; /* the guard surely holds before this */
-    uint64_t renew_ns;   /* when to renew it */
-    struct store_message message;
-
-    uint32_t *window;
-    size_t window_count;
-    struct store_replica *replicas;
-    size_t replica_room;
-    struct transfer *transfers;
-    size_t transfer_count;
-    size_t transfer_room;
-    size_t transfer_next;
-    size_t flying; /* transfers not over, handed out or not */
-
-    uint32_t *bad_items; /* whose disk replicas are of no use */
-    struct store_replica *bad_replicas;
-    size_t bad_count;
-    size_t bad_room;
-};
+/* No window is larger than the batch: small calls stay cheap. */
+size_t store_get_window_room(const struct store_get *get)
+{
+    return get->count < get->tuning.window_keys ? get->count + 1 : get->tuning.window_keys;
+}
 
 enum yolk_status store_get_create(struct store_holds *holds, const struct store_tuning *tuning,
                                   const struct store_replica_choice *choice,
@@ -103,11 +37,10 @@ enum yolk_status store_get_create(struct store_holds *holds, const struct store_
     get->count = count;
     get->deadline_ns = deadline_ns;
     get->backoff_ns = tuning->backoff_first_ns;
-    /* No window is larger than the batch: small calls stay cheap. */
-    size_t window = count < tuning->window_keys ? count + 1 : tuning->window_keys;
     store_message_init(&get->message);
+    base_buf_init(&get->ahead.reply, MAX_FRAME_BODY);
     get->states = base_calloc(count == 0 ? 1 : count, sizeof(*get->states));
-    get->window = base_calloc(window, sizeof(*get->window));
+    get->window = base_calloc(store_get_window_room(get), sizeof(*get->window));
     if (get->states == NULL || get->window == NULL) {
         store_get_destroy(get);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a get of %zu keys", count);
@@ -128,7 +61,11 @@ void store_get_destroy(struct store_get *get)
         return;
     if (get->op != 0)
         store_holds_finish(get->holds, get->op);
+    if (get->ahead.op != 0)
+        store_holds_finish(get->holds, get->ahead.op);
     store_message_free(&get->message);
+    base_buf_free(&get->ahead.reply);
+    free(get->ahead.window);
     free(get->states);
     free(get->window);
     free(get->replicas);
@@ -186,26 +123,34 @@ static void fail_window(struct store_get *get, uint64_t now_ns, int status, int 
     end_window(get);
 }
 
-static void pick_window(struct store_get *get)
+int store_get_find_pending(struct store_get *get)
+{
+    while (get->cursor < get->count && get->states[get->cursor].state != ITEM_PENDING)
+        get->cursor++;
+    return get->cursor < get->count;
+}
+
+size_t store_get_pick(const struct store_get *get, uint32_t *window)
 {
     uint64_t bytes = 0;
     uint64_t key_bytes = 0;
+    size_t count = 0;
 
-    get->window_count = 0;
     for (size_t i = get->cursor; i < get->count; i++) {
         const struct store_item *item = &get->items[i];
         if (get->states[i].state != ITEM_PENDING)
             continue;
-        if (get->window_count > 0 && (get->window_count == get->tuning.window_keys ||
-                                      item->size > get->tuning.window_bytes - bytes ||
-                                      key_bytes + item->key_size > get->tuning.window_key_bytes))
+        if (count > 0 &&
+            (count == get->tuning.window_keys || item->size > get->tuning.window_bytes - bytes ||
+             key_bytes + item->key_size > get->tuning.window_key_bytes))
             break;
-        get->window[get->window_count++] = (uint32_t)i;
+        window[count++] = (uint32_t)i;
         bytes += item->size;
         if (bytes > get->tuning.window_bytes)
             bytes = get->tuning.window_bytes;
         key_bytes += item->key_size;
     }
+    return count;
 }
 
 static void wait_until(struct store_action *action, uint64_t at_ns)
@@ -214,8 +159,8 @@ static void wait_until(struct store_action *action, uint64_t at_ns)
     action->deadline_ns = at_ns;
 }
 
-static void send_message(struct store_get *get, uint64_t now_ns, uint16_t kind,
-                         struct store_action *action)
+void store_get_send(struct store_get *get, uint64_t now_ns, uint16_t kind,
+                    struct store_action *action)
 {
     get->in_flight = kind;
     get->sent_ns = now_ns;
@@ -232,9 +177,12 @@ static void send_message(struct store_get *get, uint64_t now_ns, uint16_t kind,
 /* PHASE_PICK. 1 if *action is set. */
 static int next_window(struct store_get *get, uint64_t now_ns, struct store_action *action)
 {
-    while (get->cursor < get->count && get->states[get->cursor].state != ITEM_PENDING)
-        get->cursor++;
-    if (get->cursor == get->count) {
+    if (get->ahead.state == AHEAD_ANSWERED) {
+        store_get_ahead_take(get, now_ns);
+        return 0;
+    }
+    get->ahead.state = AHEAD_NONE;
+    if (!store_get_find_pending(get)) {
         get->phase = PHASE_DONE;
         return 0;
     }
@@ -242,7 +190,7 @@ static int next_window(struct store_get *get, uint64_t now_ns, struct store_acti
         wait_until(action, get->resend_ns < get->deadline_ns ? get->resend_ns : get->deadline_ns);
         return 1;
     }
-    pick_window(get);
+    get->window_count = store_get_pick(get, get->window);
     if (now_ns >= get->deadline_ns) {
         for (size_t i = 0; i < get->window_count; i++) {
             const struct item *state = &get->states[get->window[i]];
@@ -276,7 +224,7 @@ static int next_start(struct store_get *get, uint64_t now_ns, struct store_actio
         fail_window(get, now_ns, status, 0);
         return 0;
     }
-    send_message(get, now_ns, WIRE_GET_START, action);
+    store_get_send(get, now_ns, WIRE_GET_START, action);
     return 1;
 }
 
@@ -303,12 +251,14 @@ static void next_move(struct store_get *get, uint64_t now_ns, struct store_actio
         action->cookie = get->transfer_next++;
         return;
     }
+    if (store_get_ahead_ask(get, now_ns, action))
+        return;
     if (!get->in_flight && now_ns >= get->renew_ns && now_ns < get->expires_ns) {
         store_holds_stamp(get->holds, &get->stamp);
         get->renew_ns = UINT64_MAX;
         if (get->stamp.session != 0 &&
             store_message_renew(&get->message, &get->stamp, get->op) == YOLK_OK) {
-            send_message(get, now_ns, WIRE_RENEW, action);
+            store_get_send(get, now_ns, WIRE_RENEW, action);
             return;
         }
     }
@@ -327,7 +277,7 @@ static int next_report(struct store_get *get, uint64_t now_ns, struct store_acti
         store_message_replica_bad(&get->message, &get->stamp, get->items, get->bad_items,
                                   get->bad_replicas, count) != YOLK_OK)
         return 0;
-    send_message(get, now_ns, WIRE_REPLICA_BAD, action);
+    store_get_send(get, now_ns, WIRE_REPLICA_BAD, action);
     return 1;
 }
 
@@ -467,7 +417,7 @@ static void guard_from(struct store_get *get, uint64_t ttl_ms)
     get->renew_ns = get->sent_ns + ttl_ns / 2;
 }
 
-static void start_reply(struct store_get *get, uint64_t now_ns, const uint8_t *body, size_t size)
+void store_get_started(struct store_get *get, uint64_t now_ns, const uint8_t *body, size_t size)
 {
     struct store_grants grants;
     int status = store_message_grants(WIRE_GET_START_REPLY, body, size, &grants);
@@ -517,10 +467,16 @@ void store_get_reply(struct store_get *get, uint64_t now_ns, uint16_t message, c
     if (asked == WIRE_RENEW) {
         if (refused == YOLK_OK)
             renew_reply(get, now_ns, body, body_size);
+    } else if (get->ahead.state == AHEAD_ASKED) {
+        if (refused == YOLK_OK)
+            store_get_ahead_answered(get, body, body_size);
+        else
+            store_get_ahead_drop(
+                get); /* asked again when its turn comes, which tells what is wrong */
     } else if (refused != YOLK_OK) {
         fail_window(get, now_ns, refused, store_status_is_session(refused));
     } else {
-        start_reply(get, now_ns, body, body_size);
+        store_get_started(get, now_ns, body, body_size);
     }
 }
 
@@ -529,7 +485,11 @@ void store_get_link_lost(struct store_get *get, uint64_t now_ns)
     uint16_t asked = get->in_flight;
     get->in_flight = 0;
     /* The next query has a new op: whatever guard the lost one took ends with the old op. */
-    if (asked == WIRE_GET_START)
+    if (asked != WIRE_GET_START)
+        return;
+    if (get->ahead.state == AHEAD_ASKED)
+        store_get_ahead_drop(get);
+    else
         fail_window(get, now_ns, YOLK_ERR_LINK, 1);
 }
 

@@ -415,9 +415,148 @@ static void malformed_answers(void **state)
     finish(&f);
 }
 
+/* Five items in windows of two; the first window's reads are under way and the second is asked
+ * about. */
+static void begin_ahead(struct fixture *f, uint64_t cookies[2])
+{
+    begin(f, 5, 100, 10000 * MS);
+    store_get_destroy(f->get);
+    f->tuning.window_keys = 2;
+    assert_int_equal(
+        store_get_create(f->holds, &f->tuning, NULL, f->items, 5, f->now + 10000 * MS, &f->get),
+        YOLK_OK);
+    expect_start(f);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(script_place(&f->script, YOLK_OK, 60, 1, 10, 640), 0);
+    answer(f, YOLK_OK, 1000);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(next(f), STORE_TRANSFER);
+        assert_int_equal(f->action.item, i);
+        cookies[i] = f->action.cookie;
+    }
+    expect_start(f);
+    assert_int_equal(store_holds_live_count(f->holds), 2);
+}
+
+static void answer_ahead(struct fixture *f)
+{
+    assert_int_equal(script_place(&f->script, YOLK_OK, 70, 1, 11, 64), 0);
+    assert_int_equal(script_place(&f->script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    answer(f, YOLK_OK, 1000);
+}
+
+static void end_reads(struct fixture *f, const uint64_t cookies[2])
+{
+    for (int i = 0; i < 2; i++)
+        store_get_transferred(f->get, f->now, cookies[i], YOLK_OK);
+}
+
+/* The rest, from the second window's first read on. */
+static void end_ahead(struct fixture *f)
+{
+    assert_int_equal(next(f), STORE_TRANSFER);
+    assert_int_equal(f->action.item, 2);
+    assert_int_equal(f->action.segment, 11);
+    uint64_t cookie = f->action.cookie;
+    expect_start(f); /* the third, of one item */
+    store_get_transferred(f->get, f->now, cookie, YOLK_OK);
+    assert_int_equal(next(f), STORE_WAIT);
+    assert_int_equal(script_place(&f->script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    answer(f, YOLK_OK, 1000);
+    assert_int_equal(next(f), STORE_DONE);
+    const int64_t results[] = {60, 60, 70, YOLK_ERR_NOT_FOUND, YOLK_ERR_NOT_FOUND};
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(f->items[i].result, results[i]);
+    finish(f);
+}
+
+static void next_window_is_asked_about_ahead(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint64_t cookies[2];
+    begin_ahead(&f, cookies);
+    answer_ahead(&f);
+    assert_int_equal(next(&f), STORE_WAIT); /* its turn has not come */
+    end_reads(&f, cookies);
+    end_ahead(&f);
+}
+
+static void answer_ahead_is_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint64_t cookies[2];
+    begin_ahead(&f, cookies);
+    end_reads(&f, cookies);
+    assert_int_equal(next(&f), STORE_WAIT);
+    answer_ahead(&f);
+    end_ahead(&f);
+}
+
+/* What went wrong ahead is asked once more when its turn comes, and not before. */
+static void ahead_in_vain(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct fixture f;
+        uint64_t cookies[2];
+        begin_ahead(&f, cookies);
+        if (how == 0)
+            answer(&f, YOLK_ERR_AGAIN, 1000); /* refused as a whole */
+        else if (how == 1)
+            store_get_link_lost(f.get, f.now);
+        else
+            answer_ahead(&f);
+        assert_int_equal(next(&f), STORE_WAIT);
+        if (how == 1)
+            assert_int_equal(store_holds_live_count(f.holds), 1);
+        if (how == 2)
+            f.now += 500 * MS; /* half of the guard's time is over: it would not last */
+        end_reads(&f, cookies);
+        expect_start(&f);
+        assert_int_equal(store_holds_live_count(f.holds), 1);
+        answer_ahead(&f);
+        end_ahead(&f);
+    }
+}
+
+/* A failed read's key is not asked about again before it is time, also not ahead. */
+static void ahead_waits_with_what_failed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint64_t cookies[2];
+    begin_ahead(&f, cookies);
+    answer_ahead(&f);
+    store_get_transferred(f.get, f.now, cookies[0], YOLK_ERR_LINK);
+    assert_int_equal(next(&f), STORE_WAIT);
+    store_get_transferred(f.get, f.now, cookies[1], YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.item, 2);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_WAIT);
+    f.now = f.action.deadline_ns;
+    expect_start(&f); /* the first and the fifth */
+    assert_int_equal(script_place(&f.script, YOLK_OK, 60, 1, 10, 640), 0);
+    assert_int_equal(script_place(&f.script, YOLK_ERR_NOT_FOUND, 0, 0, 0, 0), 0);
+    answer(&f, YOLK_OK, 1000);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    assert_int_equal(f.action.item, 0);
+    store_get_transferred(f.get, f.now, f.action.cookie, YOLK_OK);
+    assert_int_equal(next(&f), STORE_DONE);
+    assert_int_equal(f.items[0].result, 60);
+    assert_int_equal(f.items[4].result, YOLK_ERR_NOT_FOUND);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(next_window_is_asked_about_ahead),
+        cmocka_unit_test(answer_ahead_is_waited_for),
+        cmocka_unit_test(ahead_in_vain),
+        cmocka_unit_test(ahead_waits_with_what_failed),
         cmocka_unit_test(plain),
         cmocka_unit_test(next_replica_after_a_failure),
         cmocka_unit_test(asks_again_when_all_replicas_failed),

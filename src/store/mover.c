@@ -42,9 +42,9 @@ struct bounce {
     uint32_t move;
 };
 
-/* So much is gathered before the engine gets it: what moves first does so while the rest is made.
- */
-enum { SUBMIT_REQUESTS = 128, SUBMIT_BYTES = 512 * 1024 };
+/* So much is gathered before the engine gets it, and twice as much each further time until all of
+ * it has arrived: the first values move while the rest is made, and batches are few. */
+enum { SUBMIT_REQUESTS = 128, SUBMIT_BYTES = 512 * 1024, SUBMIT_DOUBLED_MAX = 10 };
 /* So many actions are asked of the machine at one time of the clock. */
 enum { ACTIONS_AT_ONCE = 64 };
 
@@ -69,7 +69,8 @@ struct mover {
     uint32_t *request_moves;
     uint32_t request_count, request_room;
     uint64_t request_bytes;
-    uint64_t now_ns; /* not long ago */
+    uint32_t submits; /* while something is in flight */
+    uint64_t now_ns;  /* not long ago */
     uint32_t now_left;
     struct borrowed *borrowed;
     uint32_t borrowed_count, borrowed_room;
@@ -282,6 +283,7 @@ static void submit(struct mover *mover)
     struct yolk_engine *engine = mover->context->engine;
     mover->request_count = 0;
     mover->request_bytes = 0;
+    mover->submits = mover->flights == NULL ? 1 : mover->submits + 1;
     if (count == 0)
         return;
     struct flight *flight = calloc(1, sizeof(*flight));
@@ -323,6 +325,14 @@ static void submit(struct mover *mover)
         free(flight->over);
         free(flight);
     }
+}
+
+static int is_enough(const struct mover *mover)
+{
+    uint32_t submits = mover->flights == NULL ? 0 : mover->submits;
+    uint32_t doubled = submits < SUBMIT_DOUBLED_MAX ? submits : SUBMIT_DOUBLED_MAX;
+    return mover->request_count >= (uint32_t)SUBMIT_REQUESTS << doubled ||
+           mover->request_bytes >= (uint64_t)SUBMIT_BYTES << doubled;
 }
 
 /* Takes what the engine has finished of one flight. */
@@ -513,7 +523,7 @@ static void run(struct mover *mover)
             break;
         case STORE_TRANSFER:
             perform_transfer(mover, &action);
-            if (mover->request_count >= SUBMIT_REQUESTS || mover->request_bytes >= SUBMIT_BYTES)
+            if (is_enough(mover))
                 submit(mover);
             break;
         case STORE_WAIT:
