@@ -294,8 +294,8 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engi
                                                         const struct yolk_request *requests,
                                                         uint32_t count, enum yolk_status *verdicts,
                                                         uint32_t *first);
-/* Makes progress, then tells about one task. Where it fails (STALE, INVALID), *out is of a task that
- * ended so. */
+/* Makes progress, then tells about one task. Where it fails (STALE, INVALID), *out is of a task
+ * that ended so. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t batch,
                                                       uint32_t task, struct yolk_task_status *out);
 struct yolk_batch_status {
@@ -364,13 +364,14 @@ YOLK_MUST_USE enum yolk_status yolk_engine_prepared_release(struct yolk_engine *
 /* -- Looking at it -- */
 
 /* Which policy the request falls under, which transport would run it and, for each other one, why
- * not: a line "policy: NAME" or "policy: none, ...", then a line for each transport, in the order
- * in which they are tried. *text is freed by the caller.
+ * not: a line "policy: NAME" if the engine has policies, then a line for each transport, in the
+ * order in which they are tried; or one line "refused: ..." with what the submit would say. *text
+ * is freed by the caller.
  *
- * Without a policy the order is: loop (same process); nvlink, shm, ucx, rdma, tcp (memory); gds,
- * uring, posix (files). A transport of another name stands where its reach puts it: one of the same
- * process after loop, of the same machine after shm, else before tcp. "io_uring" is another name of
- * uring in hints and policies. */
+ * Without a policy the order is: loop; gds, uring, posix (files); nvlink, shm, ucx, rdma, tcp. A
+ * transport of another name stands where its reach puts it: one of the same process after loop, of
+ * the same machine after shm, else before tcp. "io_uring" is another name of uring in hints and
+ * policies. */
 YOLK_MUST_USE enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                                           const struct yolk_request *request,
                                                           char **text);

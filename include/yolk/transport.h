@@ -292,8 +292,8 @@ struct yolk_transport_ops {
     /* Optional. What poll(2) should wait for before poll may find something new: fills up to max
      * entries, returns their number. 0, or no hook: poll again soon. */
     uint32_t (*wait_fds)(void *channel, struct pollfd *fds, uint32_t max);
-    /* Optional. Comes after a run of submits of which one was QUEUED or DONE; the transport may have
-     * gathered what it has to send, or kept hold of something that all of them needed. */
+    /* Optional. Comes after a run of submits of which one was QUEUED or DONE; the transport may
+     * have gathered what it has to send, or kept hold of something that all of them needed. */
     void (*flush)(void *channel);
     /* Optional. Would this range move between the two memories, or the memory and the device,
      * without being copied through a buffer or a cache in between? UNSUPPORTED, the reason in

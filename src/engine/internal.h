@@ -280,6 +280,8 @@ struct batch_table {
     uint32_t free_head;
     _Atomic uint64_t in_use; /* slots that were taken and not given back */
 };
+/* The batch, locked, or NULL with last_error set. */
+struct batch *batch_lock(struct yolk_engine *engine, uint64_t handle);
 /* Frees every batch that still has a handle. */
 void batches_free_all(struct yolk_engine *engine);
 void batches_destroy_table(struct yolk_engine *engine);

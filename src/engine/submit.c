@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Submitting: what a request is refused for, what it holds, which requests are joined, how all of a
+ * submit come into a batch. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/counted.h"
+#include "engine/merge.h"
+
+static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint64_t size)
+{
+    if (atomic_load_explicit(&engine->stuck_count, memory_order_acquire) == 0)
+        return false;
+    uint64_t start = (uint64_t)(uintptr_t)pointer;
+    bool found = false;
+    pthread_mutex_lock(&engine->stuck_lock);
+    BASE_LIST_FOREACH(node, &engine->stuck)
+    {
+        const struct engine_task *task = BASE_CONTAINER(node, struct engine_task, stuck);
+        uint64_t its = (uint64_t)(uintptr_t)task->local;
+        found = found || (start < its + task->size && its < start + size);
+    }
+    pthread_mutex_unlock(&engine->stuck_lock);
+    return found;
+}
+
+/* What the request before this one of the same call was given: its task still holds it, so another
+ * reference needs no lock. */
+struct admitted {
+    const struct prepared_entry *given; /* of the next request, what was found before; or NULL */
+    uint64_t deadline_ns;               /* in place of each request's own; 0: not */
+    uint32_t accepted, merged;
+    const struct yolk_request *request; /* NULL: none */
+    uint64_t handle;
+    struct segment *segment; /* NULL: none */
+    struct registration *registration;
+};
+
+static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
+                                    const struct admitted *before)
+{
+    if (before->given != NULL)
+        return segment_take(before->given->segment);
+    if (before->segment == NULL || before->handle != handle)
+        return segment_acquire(engine, handle);
+    atomic_fetch_add_explicit(&before->segment->references, 1, memory_order_relaxed);
+    return before->segment;
+}
+
+static struct registration *take_registration(struct yolk_engine *engine, const void *pointer,
+                                              uint64_t size, const struct admitted *before)
+{
+    struct registration *same =
+        before->given != NULL ? before->given->registration : before->registration;
+    uint64_t inside = (uint64_t)(uintptr_t)pointer - (same != NULL ? same->start : 0);
+    if (same == NULL || inside > same->size || size > same->size - inside)
+        return registry_acquire(engine, pointer, size);
+    atomic_fetch_add_explicit(&same->in_flight, 1, memory_order_relaxed);
+    return same;
+}
+
+static uint64_t deadline_of(const struct admitted *before, const struct yolk_request *request)
+{
+    return before->deadline_ns != 0 ? before->deadline_ns : request->deadline_ns;
+}
+
+static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_request *request,
+                                  struct segment *segment, const struct registration *registration,
+                                  const struct admitted *before, struct engine_task *task)
+{
+    enum yolk_status status = YOLK_OK;
+    if (before->given != NULL)
+        task->wish = before->given->wish;
+    else
+        status =
+            engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
+    if (status != YOLK_OK || task->gate.contract == NULL)
+        return status;
+    task->wish.first_only = (task->gate.contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
+    task->staging = request->intent == YOLK_INTENT_STAGING_INTERNAL;
+    return gate_check(engine, &task->gate, request);
+}
+
+static enum yolk_status check_request(const struct yolk_request *request, bool plain)
+{
+    if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
+        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
+    return plain ? YOLK_OK : engine_check_request(request);
+}
+
+/* References to what the request is about; *registration NULL for one without bytes. */
+static enum yolk_status find(struct yolk_engine *engine, const struct yolk_request *request,
+                             const struct admitted *before, struct segment **segment,
+                             struct registration **registration)
+{
+    *registration = NULL;
+    *segment = take_segment(engine, request->segment, before);
+    if (*segment == NULL)
+        return base_fail(YOLK_ERR_STALE, 0,
+                         before->given == NULL ? "the segment handle was closed"
+                                               : "the segment was closed, or its provider has "
+                                                 "another life");
+    enum yolk_status status = YOLK_OK;
+    if (request->size > (*segment)->size || request->offset > (*segment)->size - request->size)
+        status =
+            base_fail(YOLK_ERR_INVALID, 0, "%llu + %llu lies outside the segment of %llu bytes",
+                      (unsigned long long)request->offset, (unsigned long long)request->size,
+                      (unsigned long long)(*segment)->size);
+    else if (request->size > 0 && (*registration = take_registration(
+                                       engine, request->local, request->size, before)) == NULL)
+        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
+                           request->local, (unsigned long long)request->size);
+    if (status != YOLK_OK)
+        segment_release(*segment);
+    return status;
+}
+
+enum yolk_status engine_find(struct yolk_engine *engine, const struct yolk_request *request,
+                             struct prepared_entry *out)
+{
+    const struct admitted nothing = {0};
+    enum yolk_priority priority = request->priority;
+    enum yolk_status status = check_request(request, false);
+    if (status == YOLK_OK)
+        status = find(engine, request, &nothing, &out->segment, &out->registration);
+    if (status != YOLK_OK)
+        return status;
+    (void)gate_contract(engine, request, &priority);
+    status =
+        engine_wish_read(engine, request, priority, out->segment, out->registration, &out->wish);
+    if (status != YOLK_OK)
+        engine_forget(out);
+    return status;
+}
+
+void engine_forget(struct prepared_entry *entry)
+{
+    if (entry->registration != NULL)
+        registry_release(entry->registration);
+    segment_release(entry->segment);
+}
+
+/* Checks all that can be checked without touching memory; takes the references a task needs. */
+static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_request *request,
+                              uint64_t now_ns, struct admitted *before, struct engine_task *task)
+{
+    enum yolk_status status = YOLK_OK;
+    bool plain = before->given != NULL || engine_request_is_plain(request);
+    if (before->given == NULL && (status = check_request(request, plain)) != YOLK_OK)
+        return status;
+    task->wish = engine->wish;
+    task->priority = request->priority;
+    if (engine->gate.on)
+        task->gate.contract = gate_contract(engine, request, &task->priority);
+    uint64_t deadline_ns = deadline_of(before, request);
+    if (deadline_ns != 0 && deadline_ns <= now_ns)
+        return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
+    struct segment *segment;
+    struct registration *registration;
+    status = find(engine, request, before, &segment, &registration);
+    if (status != YOLK_OK)
+        return status;
+    if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
+        status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
+    else if (!plain || before->given != NULL || engine->has_policies || engine->gate.on ||
+             engine->wish.direct)
+        status = read_wish(engine, request, segment, registration, before, task);
+    if (status != YOLK_OK) {
+        if (registration != NULL)
+            registry_release(registration);
+        segment_release(segment);
+        return status;
+    }
+    task->registration = registration;
+    task->segment = segment;
+    task->local = request->local;
+    task->offset = request->offset;
+    task->size = request->size;
+    task->ticket = request->ticket;
+    task->opcode = request->opcode;
+    before->request = request;
+    before->handle = request->segment;
+    before->segment = segment;
+    if (registration != NULL)
+        before->registration = registration;
+    return YOLK_OK;
+}
+
+/* A policy may be for requests of this one's size and not of the other's. */
+static bool same_wish(struct yolk_engine *engine, const struct yolk_request *request,
+                      const struct admitted *before, const struct engine_task *task)
+{
+    struct engine_wish wish;
+    if (!engine->has_policies)
+        return true;
+    if (engine_wish_read(engine, request, task->priority, before->segment, before->registration,
+                         &wish) != YOLK_OK)
+        return false;
+    return wish.policy == task->wish.policy;
+}
+
+/* Whether the request goes on where the one before it in the same submit ends. */
+static bool joins(struct yolk_engine *engine, const struct batch *batch,
+                  const struct yolk_request *request, const struct admitted *before)
+{
+    const struct registration *registration = before->registration;
+    if (engine->merge_bytes_max == 0 || before->request == NULL || before->request + 1 != request ||
+        registration == NULL)
+        return false;
+    uint32_t head = batch->state.tasks[batch->state.task_count - 1].head;
+    /* A file's device does several at once sooner than one long one. */
+    if (before->segment->file ||
+        !merge_joins(before->request, request, batch->state.tasks[head].span,
+                     engine->merge_bytes_max))
+        return false;
+    uint64_t inside = (uint64_t)(uintptr_t)request->local - registration->start;
+    const struct engine_task *task = &batch->tasks[head];
+    return inside <= registration->size && request->size <= registration->size - inside &&
+           request->size <= before->segment->size - request->offset &&
+           !range_is_stuck(engine, request->local, request->size) &&
+           gate_may_merge(engine, &task->gate, batch->state.tasks[head].span + request->size) &&
+           same_wish(engine, request, before, task);
+}
+
+/* The head of the group holds what all of it needs. */
+static void join_task(struct batch *batch, const struct yolk_request *request,
+                      struct admitted *before)
+{
+    uint32_t index = batch_state_join(&batch->state, request->size, request->cookie);
+    struct engine_task *task = &batch->tasks[index];
+    memset(task, 0, sizeof(*task));
+    base_list_init(&task->stuck);
+    task->local = request->local;
+    task->size = request->size;
+    before->request = request;
+    before->accepted++;
+    before->merged++;
+}
+
+static void add_task(struct yolk_engine *engine, struct batch *batch,
+                     const struct yolk_request *request, uint64_t now_ns, struct admitted *before,
+                     enum yolk_status *verdict)
+{
+    struct engine_task *task = &batch->tasks[batch->state.task_count];
+    *verdict = YOLK_OK;
+    if (joins(engine, batch, request, before)) {
+        join_task(batch, request, before);
+        return;
+    }
+    memset(task, 0, sizeof(*task));
+    base_list_init(&task->stuck);
+    task->channel = BATCH_NONE;
+    task->last_transport = ENGINE_NO_TRANSPORT;
+    task->times.submitted = counted_tick(now_ns);
+    task->times.failed_from = METRICS_NO_TRANSPORT;
+    *verdict = admit(engine, request, now_ns, before, task);
+    if (*verdict != YOLK_OK) {
+        (void)batch_state_reject(&batch->state, *verdict, request->cookie);
+        task->counted = true;
+        task->gate.contract = NULL;
+        return;
+    }
+    before->accepted++;
+    uint64_t deadline = deadline_of(before, request);
+    if (deadline == 0)
+        deadline = BATCH_NEVER;
+    const struct batch_rank rank = {.level = (uint8_t)task->priority,
+                                    .exact = (request->flags & YOLK_REQUEST_EXACT) != 0,
+                                    .held = engine->gate.on,
+                                    .now_ns = now_ns};
+    (void)batch_state_add_ranked(&batch->state, request->size, deadline, request->cookie, rank);
+}
+
+/* The gate has no room for all: as if the submit had never been. */
+static void take_back(struct yolk_engine *engine, struct batch *batch, uint32_t first)
+{
+    for (uint32_t i = first; i < batch->state.task_count; i++) {
+        struct engine_task *task = &batch->tasks[i];
+        if (task->gate.contract != NULL)
+            gate_forget(engine, &task->gate, task->size);
+        if (task->registration != NULL)
+            registry_release(task->registration);
+        if (task->segment != NULL)
+            segment_release(task->segment);
+    }
+    batch_state_truncate(&batch->state, first);
+}
+
+enum { WHY_SIZE = 512 };
+
+/* why: of the first verdict that is not YOLK_OK. */
+static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
+                                const struct submission *from, enum yolk_status *verdicts,
+                                char why[WHY_SIZE])
+{
+    uint64_t now_ns = engine_now(engine);
+    uint32_t first = batch->state.task_count;
+    struct admitted before = {.deadline_ns = from->deadline_ns};
+    enum yolk_status result = YOLK_OK;
+    for (uint32_t i = 0; i < from->count; i++) {
+        uint32_t n = from->indices != NULL ? from->indices[i] : i;
+        enum yolk_status verdict;
+        before.given = from->given != NULL ? &from->given[n] : NULL;
+        add_task(engine, batch, &from->requests[n], now_ns, &before, &verdict);
+        if (verdicts != NULL)
+            verdicts[i] = verdict;
+        if (result == YOLK_OK && verdict != YOLK_OK) {
+            result = verdict;
+            snprintf(why, WHY_SIZE, "%s", yolk_last_error());
+        }
+    }
+    if (engine->gate.on) {
+        enum yolk_status status = gate_admit(engine, batch, first, now_ns);
+        if (status != YOLK_OK) {
+            take_back(engine, batch, first);
+            for (uint32_t i = 0; i < from->count && verdicts != NULL; i++)
+                verdicts[i] = status;
+            snprintf(why, WHY_SIZE, "%s", yolk_last_error());
+            return status;
+        }
+    }
+    ENGINE_COUNT(engine, submitted, before.accepted);
+    if (before.merged > 0)
+        ENGINE_COUNT(engine, merged, before.merged);
+    return result;
+}
+
+enum yolk_status engine_submit(struct yolk_engine *engine, uint64_t handle,
+                               const struct submission *from, enum yolk_status *verdicts,
+                               uint32_t *first)
+{
+    struct batch *batch = batch_lock(engine, handle);
+    if (batch == NULL)
+        return YOLK_ERR_STALE;
+    enum yolk_status result = YOLK_OK;
+    if (atomic_load(&engine->closing)) {
+        result = YOLK_ERR_CLOSED;
+    } else if (from->count > batch->state.task_room - batch->state.task_count) {
+        result = base_fail(YOLK_ERR_LIMIT, 0, "the batch has room for %u more tasks, not %u",
+                           batch->state.task_room - batch->state.task_count, from->count);
+    } else {
+        uint32_t begin = batch->state.task_count;
+        char why[WHY_SIZE];
+        result = add_all(engine, batch, from, verdicts, why);
+        if (first != NULL && (result == YOLK_OK || batch->state.task_count > begin))
+            *first = begin; /* else nothing was taken */
+        (void)batch_progress(engine, batch);
+        if (result != YOLK_OK)
+            (void)base_fail(result, 0, "%s", why); /* what came since is of the others */
+    }
+    pthread_mutex_unlock(&batch->lock);
+    return result;
+}
+
+enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engine, uint64_t handle,
+                                          const struct yolk_request *requests, uint32_t count,
+                                          enum yolk_status *verdicts, uint32_t *first)
+{
+    if (engine == NULL || (count > 0 && (requests == NULL || verdicts == NULL)))
+        return base_fail(YOLK_ERR_INVALID, 0, "requests and verdicts are required");
+    const struct submission from = {.requests = requests, .count = count};
+    return engine_submit(engine, handle, &from, verdicts, first);
+}
