@@ -379,6 +379,7 @@ void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF
     options->slice_bytes_max = base_config_u64(config, SET_SLICE_BYTES);
     if (base_config_given(config, SET_STAGING_BYTES))
         options->staging_bytes = base_config_u64(config, SET_STAGING_BYTES);
+    options->drain_limit_ms = base_config_u64(config, SET_DRAIN_LIMIT);
     options->transport.workers_max = (uint32_t)base_config_u64(config, SET_TCP_WORKERS);
     options->transport.connections_max = (uint32_t)base_config_u64(config, SET_TCP_CONNECTIONS);
     queue_options(config, &options->queue);

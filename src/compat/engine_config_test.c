@@ -88,7 +88,8 @@ static void every_key_acts(void **state)
     char *path = file_with(
         "{\"merge_requests\": false, \"max_failover_attempts\": 0, \"strict\": true,\n"
         " \"enable_auto_failover_on_poll\": false, \"enable_runtime_queue\": true,\n"
-        " \"policy\": [{\"name\": \"x\"}], \"qos\": {\"tenants\": {}}, \"staging_bytes\": "
+        " \"policy\": [{\"name\": \"x\"}], \"qos\": {\"tenants\": {}}, \"drain_limit_ms\": 16, "
+        "\"staging_bytes\": "
         "\"8MiB\",\n"
         " \"runtime_queue\": {\"max_outstanding_owners\": 5, \"max_outstanding_bytes\": 6,\n"
         "   \"staging_owner_reserve\": 7, \"staging_byte_reserve\": 8, \"deadline_aware\": true,\n"
@@ -109,6 +110,7 @@ static void every_key_acts(void **state)
     assert_string_equal(options.policy_json, "[{\"name\": \"x\"}]");
     assert_string_equal(options.qos_json, "{\"tenants\": {}}");
     assert_true(options.staging_bytes == UINT64_C(8) << 20);
+    assert_int_equal(options.drain_limit_ms, 16);
     assert_int_equal(options.queue.owners_max, 5);
     assert_int_equal(options.queue.bytes_max, 6);
     assert_int_equal(options.queue.staging_owners, 7);

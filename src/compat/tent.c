@@ -192,8 +192,7 @@ int tent_has_transport(tent_engine_t handle, const char *name)
         (void)compat_tent_invalid("tent_has_transport", "needs an engine and a name");
         return 0;
     }
-    const char *own = strcmp(name, "io_uring") == 0 ? "uring" : name;
-    if (yolk_engine_has_transport(yolk_peer_engine(engine->peer), own, reason, sizeof(reason)))
+    if (yolk_engine_has_transport(yolk_peer_engine(engine->peer), name, reason, sizeof(reason)))
         return 1;
     base_ignore(base_fail(YOLK_ERR_UNSUPPORTED, 0, "transport \"%s\": %s", name, reason));
     return 0;

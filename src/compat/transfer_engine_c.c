@@ -106,8 +106,7 @@ bool hasTransport(transfer_engine_t handle, const char *proto)
         (void)invalid("hasTransport");
         return false;
     }
-    const char *name = strcmp(proto, "io_uring") == 0 ? "uring" : proto;
-    if (yolk_engine_has_transport(yolk_peer_engine(engine->peer), name, reason, sizeof(reason)))
+    if (yolk_engine_has_transport(yolk_peer_engine(engine->peer), proto, reason, sizeof(reason)))
         return true;
     base_ignore(base_fail(YOLK_ERR_UNSUPPORTED, 0, "transport \"%s\": %s", proto, reason));
     return false;

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """TENT's C interface as programs link it: the example, alone, as two processes, by names of each metadata service."""
 
+import ctypes
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -139,6 +141,67 @@ def _(c):
             MC_REDIS_PASSWORD="geheim", MC_REDIS_DB_INDEX="3")
     check_in("AUTH", run(c, "serve", "metadata_type=redis", f"metadata_servers=127.0.0.1:{port}", code=1,
                          MC_REDIS_PASSWORD="falsch")[1])
+
+
+class Request(ctypes.Structure):
+    _fields_ = [("opcode", ctypes.c_int), ("source", ctypes.c_void_p), ("target_id", ctypes.c_uint64),
+                ("target_offset", ctypes.c_uint64), ("length", ctypes.c_uint64), ("priority", ctypes.c_int),
+                ("transport_hint", ctypes.c_int)]
+
+
+class Status(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int), ("transferred_bytes", ctypes.c_uint64)]
+
+
+@test("tent.what_is_stuck_stays_pending")
+def _(c):
+    """A write to a process that is stopped: given up, it is never told as over while it may still happen, and its memory
+    is the engine's until it is."""
+    path = os.path.join(build_dir(), "libtransfer_engine.so")
+    with open(path, "rb") as file:
+        if re.search(rb"__asan_|__tsan_", file.read()):
+            raise Skip("Python cannot load a library with a sanitizer")
+    tent = ctypes.CDLL(path)
+    tent.tent_create_engine.restype = ctypes.c_void_p
+    tent.tent_last_error.restype = tent.tent_metrics.restype = ctypes.c_char_p
+    tent.tent_allocate_batch.restype = ctypes.c_uint64
+    server = Server(c)
+    tent.tent_set_config(b"drain_limit_ms", b"100")
+    engine = ctypes.c_void_p(tent.tent_create_engine())
+    check(engine.value, tent.tent_last_error())
+    memory, peer, status = ctypes.create_string_buffer(1 << 20), ctypes.c_uint64(), Status()
+    check_equal(tent.tent_register_memory(engine, memory, ctypes.c_size_t(1 << 20)), 0)
+    check_equal(tent.tent_open_segment(engine, ctypes.byref(peer), server.name.encode()), 0)
+    batch = ctypes.c_uint64(tent.tent_allocate_batch(engine, ctypes.c_size_t(4)))
+
+    def submit(length):
+        request = Request(1, ctypes.addressof(memory), peer.value, int(server.address), length, 0, 0)
+        check_equal(tent.tent_submit(engine, batch, ctypes.byref(request), ctypes.c_size_t(1)), 0)
+
+    def state(task):
+        check_equal(tent.tent_task_status(engine, batch, ctypes.c_size_t(task), ctypes.byref(status)), 0)
+        return status.status
+
+    submit(4096)  # the way is open
+    eventually(lambda: state(0) == 4, text="the first write is over")
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        submit(1 << 20)
+        check_equal(state(1), 1)
+        check_equal(tent.tent_cancel_task(engine, batch, ctypes.c_size_t(1)), 0)
+        stuck = r"^yolk_engine_stuck_requests(?:\{[^}]*\})? 1$"
+        eventually(lambda: state(1) != 1 or re.search(stuck, tent.tent_metrics(engine).decode(), re.M), text="it is stuck")
+        check_equal(state(1), 1, "what is stuck")
+        submit(4096)
+        eventually(lambda: state(2) != 1, text="the next one on its memory is over")
+        check_equal(state(2), 6, "the next one on its memory")
+        check_equal(tent.tent_overall_status(engine, batch, ctypes.byref(status)), 0)
+        check_equal(status.status, 1, "all of them")
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    check_equal(tent.tent_free_batch(engine, batch), 0)
+    tent.tent_destroy_engine(engine)
+    server.end()
 
 
 def source_of(suite):
