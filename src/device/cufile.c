@@ -182,11 +182,28 @@ int cufile_fail(struct cufile_error error, const char *what, ...)
 }
 
 enum {
-    STATISTICS_ROOM = 16384, /* what the largest known layout needs three times */
-    STATISTICS_POISON = 0xa5,
-    /* The count of GPUs, padded to 8 bytes, and the GPUs themselves end what is filled. */
-    STATISTICS_TAIL = 8 + CUFILE_STATISTICS_GPUS * (int)sizeof(struct cufile_gpu_statistics)
+    STATISTICS_ROOM = 16384 /* what the largest known layout needs three times */,
+    POISON = 0xa5
 };
+
+/* Bytes of levels 1 and 2, by version: 1.15, 1.20. */
+static const size_t layouts[] = {1024, 1136};
+
+/* Where the count of GPUs is, for it and the GPUs themselves end what is filled; 0: no layout
+ * known. */
+static size_t find_gpus(const uint8_t *room, size_t size)
+{
+    uint32_t gpus;
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        memcpy(&gpus, room + layouts[i], sizeof(gpus));
+        if (gpus <= CUFILE_STATISTICS_GPUS &&
+            (size == layouts[i] + 8 + gpus * sizeof(struct cufile_gpu_statistics) ||
+             size ==
+                 layouts[i] + 8 + CUFILE_STATISTICS_GPUS * sizeof(struct cufile_gpu_statistics)))
+            return layouts[i];
+    }
+    return 0;
+}
 
 int cufile_gpu_statistics(const struct cufile *cufile,
                           struct cufile_gpu_statistics out[CUFILE_STATISTICS_GPUS], unsigned *count)
@@ -197,23 +214,20 @@ int cufile_gpu_statistics(const struct cufile *cufile,
     if (cufile->missing[CUFILE_STATISTICS] != NULL)
         return base_fail(YOLK_ERR_UNSUPPORTED, 0, "this cuFile has no function %s",
                          cufile->missing[CUFILE_STATISTICS]);
-    memset(room, STATISTICS_POISON, sizeof(room));
+    memset(room, POISON, sizeof(room));
     struct cufile_error error = cufile->get_stats_l3(room);
     if (error.error != CUFILE_OK)
         return cufile_fail(error, "cuFileGetStatsL3");
     size_t size = sizeof(room);
-    while (size > 0 && room[size - 1] == STATISTICS_POISON)
+    while (size > 0 && room[size - 1] == POISON)
         size--;
     size = (size + 7) & ~(size_t)7;
-    if (size < STATISTICS_TAIL || size == sizeof(room))
+    size_t at = find_gpus(room, size);
+    if (at == 0)
         return base_fail(YOLK_ERR_UNSUPPORTED, 0,
                          "cuFileGetStatsL3 fills %zu bytes, which is no layout known", size);
-    memcpy(&gpus, room + size - STATISTICS_TAIL, sizeof(gpus));
-    if (gpus > CUFILE_STATISTICS_GPUS)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
-                         "cuFileGetStatsL3 fills %zu bytes and tells of %u GPUs: no layout known",
-                         size, gpus);
-    memcpy(out, room + size - STATISTICS_TAIL + 8, gpus * sizeof(out[0]));
+    memcpy(&gpus, room + at, sizeof(gpus));
+    memcpy(out, room + at + 8, gpus * sizeof(out[0]));
     *count = gpus;
     return YOLK_OK;
 }

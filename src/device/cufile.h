@@ -95,8 +95,9 @@ int cufile_status(int error);
 
 /*
  * What each GPU read and wrote, and by which way. Their place in what cuFile fills differs between
- * versions (1.15: after 1032 bytes, 1.20: after 1144), so it is found by how much is filled.
- * UNSUPPORTED: these functions are missing, statistics are off, or the size fits no known layout.
+ * versions (1.15: after 1032 bytes, 1.20: after 1144), and no more GPUs are filled than there are,
+ * so it is found by how much that is. UNSUPPORTED: these functions are missing, statistics are off,
+ * or the size fits no known layout.
  */
 YOLK_MUST_USE int cufile_gpu_statistics(const struct cufile *cufile,
                                         struct cufile_gpu_statistics out[CUFILE_STATISTICS_GPUS],

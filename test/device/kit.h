@@ -21,14 +21,18 @@
 #include "device/device.h"
 
 bool kit_real(void);
+/* The cuFile is a real one: then, or where YOLK_TEST_CUFILE names one to be run on the fake driver
+ * (with LD_LIBRARY_PATH naming the folder of that). */
+bool kit_real_cufile(void);
 /* A command for the fake (test/fakes/cuda.h); 0 on the real thing. */
 long kit_fake(const char *commands);
 /* The same for the fake cuFile (test/fakes/cufile.h). */
 long kit_fake_cufile(const char *commands);
 /* Its path, or that of another fake in the same folder. */
 const char *kit_fake_path(const char *name);
-/* An empty file for direct I/O in YOLK_TEST_PATH (default: the working folder), unlinked. */
-int kit_file(void);
+/* An empty file for direct I/O in YOLK_TEST_PATH (default: the working folder), to be unlinked by
+ * its path, but not before cuFile knows it. */
+int kit_file(char path[512]);
 /* options may be NULL. The process ends as skipped where a real GPU is wanted and there is none. */
 struct device *kit_open(const struct device_options *options);
 int kit_open_status(const struct device_options *options, struct device **out);

@@ -14,6 +14,7 @@ struct fake_cuda fake = {
     .gpus = 1,
     .version = 13000,
     .ptx = 90,
+    .bus = 0x1b,
     .same_pointer = true,
     .pinned_max = UINT64_MAX,
     .log_fd = -1,
@@ -24,7 +25,7 @@ static struct {
     unsigned long calls;
 } counts[FAKE_NAMES];
 
-enum { DEPTH = 32 };
+enum { DEPTH = 4096 }; /* the real cuFile leaves some behind */
 static _Thread_local struct CUctx_st *stack[DEPTH];
 static _Thread_local unsigned depth;
 static _Thread_local int capture_mode = CUDA_CAPTURE_GLOBAL;
@@ -203,6 +204,8 @@ static void set(const char *command, const char *what, const char *value)
         snprintf(fake.missing[fake.missing_count++], sizeof(fake.missing[0]), "%.63s", value);
     else if (strcmp(what, "ptx") == 0)
         fake.ptx = (int)number;
+    else if (strcmp(what, "bus") == 0)
+        fake.bus = (int)number;
     else if (strcmp(what, "fabric") == 0)
         fake.fabric = number != 0;
     else if (strcmp(what, "pinned") == 0)

@@ -8,11 +8,12 @@
  *   disarm                   rules go
  *   set gpus N               before cuInit (default 1)
  *   set version N            before cuInit (default 13000)
- *   set missing NAME         this function is in no table; more than one may be
- *   set ptx N                the newest PTX ISA taken, as 10 x its number (default 90); 0: none
- *   set fabric 0|1           fabric handles can be made (default 0, as without IMEX)
- *   set pinned N             bytes that may be registered or pinned at a time (default: any)
- *   set samepointer 0|1      attribute 91 (default 1)
+ *   set bus N                 PCI number of the first GPU (default 27, as 0000:1B:00.0); 0: that of
+ * a device 0000:00:03.0, which virtual machines have, for the real cuFile looks there set missing
+ * NAME         this function is in no table; more than one may be set ptx N                the
+ * newest PTX ISA taken, as 10 x its number (default 90); 0: none set fabric 0|1           fabric
+ * handles can be made (default 0, as without IMEX) set pinned N             bytes that may be
+ * registered or pinned at a time (default: any) set samepointer 0|1      attribute 91 (default 1)
  *   set strictexit 0|1       a call after the driver's end ends the process with status 97
  *   fail NAME N ERROR [K]    the N-th call from now on answers ERROR, and K-1 more (0: all further)
  *   hold 0|1                 nothing in any stream moves on
@@ -132,7 +133,7 @@ struct fake_cuda {
     pthread_cond_t moved;
     bool started, ended;
     int process;
-    int gpus, version, ptx;
+    int gpus, version, ptx, bus;
     bool fabric, strict_exit, same_pointer;
     uint64_t pinned_max, pinned_bytes;
     char missing[8][64];

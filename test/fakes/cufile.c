@@ -16,7 +16,7 @@ struct fake_cufile cufile = {
     .udev = true,
     .version = 1150,
     .batch_max = 128,
-    .pool = (unsigned)-1,
+    .pool = 64,
     .sparse = (unsigned)-1,
     .buffers_max = (unsigned long)-1,
     .log_fd = -1,
@@ -70,7 +70,8 @@ static void reset(void)
     cufile.open_error = 0;
     cufile.open_abort = cufile.open_hang = false;
     cufile.batch_max = 128;
-    cufile.pool = cufile.sparse = (unsigned)-1;
+    cufile.pool = 64;
+    cufile.sparse = (unsigned)-1;
     cufile.buffers_max = (unsigned long)-1;
     cufile.delay = 0;
     cufile.cancel = 0;
@@ -305,6 +306,9 @@ FAKE_API struct cufile_error cuFileHandleRegister(cufile_handle *handle,
         return cufile_leave(CUFILE_ERR_INVALID_VALUE);
     if (!cufile.udev) /* seen: «udev property not found: ID_FS_USAGE» */
         return cufile_leave(CUFILE_ERR_HANDLE_NOT_REGISTERED);
+    struct stat info;
+    if (fstat(descriptor->handle.fd, &info) == 0 && info.st_nlink == 0) /* seen */
+        return cufile_leave(CUFILE_ERR_NO_NEW_FD);
     int flags = fcntl(descriptor->handle.fd, F_GETFL);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor->handle.fd);
     int fd = flags < 0 ? -1 : open(path, (flags & O_ACCMODE) | O_CLOEXEC);

@@ -18,7 +18,7 @@ FAKE_API struct cufile_error cuFileBatchIOSetUp(cufile_batch *batch, unsigned co
 {
     ENTER("cuFileBatchIOSetUp");
     if (count == 0 || count > cufile.batch_max)
-        return cufile_leave(CUFILE_ERR_INVALID_VALUE); /* F3 */
+        return cufile_leave(CUFILE_ERR_INVALID_VALUE); /* seen */
     struct batch *made = calloc(1, sizeof(*made));
     made->size = count;
     made->last = &made->first;
@@ -69,7 +69,7 @@ FAKE_API struct cufile_error cuFileBatchIOSubmit(cufile_batch handle, unsigned c
     (void)flags;
     ENTER("cuFileBatchIOSubmit");
     if (count > batch->size - batch->count)
-        return cufile_leave(CUFILE_ERR_BATCH_FULL); /* F2 */
+        return cufile_leave(CUFILE_ERR_BATCH_SUBMIT); /* seen */
     cufile.submissions++;
     if (count > cufile.largest)
         cufile.largest = count;
@@ -227,7 +227,7 @@ FAKE_API struct cufile_error cuFileGetStatsL3(void *out)
     size_t before = cufile.version >= 1200 ? 1136 : 1024;
     uint32_t gpus = 1;
     ENTER("cuFileGetStatsL3");
-    memset(out, 0, before + 8 + CUFILE_STATISTICS_GPUS * sizeof(cufile.statistics));
+    memset(out, 0, before + 8); /* seen: and of the GPUs no more than there are */
     memcpy((char *)out + before, &gpus, sizeof(gpus));
     memcpy((char *)out + before + 8, &cufile.statistics, sizeof(cufile.statistics));
     return cufile_leave(CUFILE_OK);

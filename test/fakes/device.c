@@ -54,7 +54,8 @@ FAKE_API cuda_result cuDeviceGetPCIBusId(char *text, int size, cuda_ordinal devi
 FAKE_API cuda_result cuDeviceGetPCIBusId(char *text, int size, cuda_ordinal device)
 {
     ENTER("cuDeviceGetPCIBusId", STARTED);
-    snprintf(text, (size_t)size, "0000:%02X:00.0", 0x1b + device);
+    snprintf(text, (size_t)size, "0000:%02X:%02X.0", fake.bus > 0 ? fake.bus + device : 0,
+             fake.bus > 0 ? 0 : 3 + device);
     LEAVE(CUDA_OK);
 }
 
@@ -87,7 +88,9 @@ FAKE_API cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_ordina
         *value = 1;
         break;
     default:
-        LEAVE(CUDA_ERR_INVALID_VALUE);
+        if (attribute <= 0 || attribute > CUDA_DEVICE_HOST_NUMA_MULTINODE_IPC)
+            LEAVE(CUDA_ERR_INVALID_VALUE);
+        *value = 0; /* what nobody of ours asks for */
     }
     LEAVE(CUDA_OK);
 }
