@@ -316,9 +316,99 @@ static void random_histories(void **unused)
         random_history(seed);
 }
 
+static uint32_t add_at(struct batch_state *state, uint8_t level, uint64_t now_ns, bool held)
+{
+    const struct batch_rank rank = {.level = level, .held = held, .now_ns = now_ns};
+    return batch_state_add_ranked(state, 10, BATCH_NEVER, 0, rank);
+}
+
+/* Levels one after the other, each in the order of its tasks, against a list that is searched. */
+static void levels_and_promotion(void **unused)
+{
+    (void)unused;
+    enum { TASKS = 300 };
+    struct {
+        uint8_t level;
+        uint64_t since_ns, place;
+        bool waits;
+    } model[TASKS];
+    struct batch_state state;
+    struct random_sim sim;
+    random_sim_init(&sim, 11);
+    const struct random random = random_sim_random(&sim);
+    uint64_t now_ns = 0, place = 0;
+    uint32_t added = 0, taken = 0;
+    assert_int_equal(batch_state_init(&state, TASKS, WINDOW, ATTEMPTS, DRAIN), YOLK_OK);
+    while (taken < TASKS) {
+        now_ns += random_below(&random, 4000000);
+        uint64_t what = random_below(&random, 4);
+        if (what < 2 && added < TASKS) {
+            uint8_t level = (uint8_t)random_below(&random, BATCH_LEVELS);
+            assert_int_equal(add_at(&state, level, now_ns, false), added);
+            model[added].level = level;
+            model[added].since_ns = now_ns;
+            model[added].place = place++;
+            model[added++].waits = true;
+        } else if (what == 2) {
+            batch_state_promote(&state, now_ns);
+            for (uint8_t level = 1; level < BATCH_LEVELS; level++)
+                for (;;) { /* the heads alone are looked at */
+                    uint32_t head = BATCH_NONE;
+                    for (uint32_t i = 0; i < added; i++)
+                        if (model[i].waits && model[i].level == level &&
+                            (head == BATCH_NONE || model[i].place < model[head].place))
+                            head = i;
+                    if (head == BATCH_NONE || now_ns < model[head].since_ns + BATCH_PROMOTION_NS)
+                        break;
+                    model[head].level--;
+                    model[head].since_ns += BATCH_PROMOTION_NS;
+                    model[head].place = place++;
+                }
+        } else {
+            uint32_t best = BATCH_NONE;
+            for (uint32_t i = 0; i < added; i++)
+                if (model[i].waits &&
+                    (best == BATCH_NONE || model[i].level < model[best].level ||
+                     (model[i].level == model[best].level && model[i].place < model[best].place)))
+                    best = i;
+            assert_int_equal(batch_state_dequeue(&state), best);
+            if (best != BATCH_NONE) {
+                model[best].waits = false;
+                taken++;
+            }
+        }
+    }
+    assert_int_equal(state.queue_length, 0);
+    batch_state_free(&state);
+}
+
+static void held_until_released(void **unused)
+{
+    (void)unused;
+    struct batch_state state;
+    assert_int_equal(batch_state_init(&state, 4, WINDOW, ATTEMPTS, DRAIN), YOLK_OK);
+    uint32_t first = add_at(&state, 0, 0, true);
+    uint32_t second = add_at(&state, 0, 0, true);
+    (void)batch_state_reject(&state, YOLK_ERR_INVALID, 0);
+    assert_int_equal(state.pending, 2);
+    assert_int_equal(batch_state_dequeue(&state), BATCH_NONE);
+    (void)batch_state_end(&state, 0, first, YOLK_ERR_CANCELED);
+    assert_true(state.tasks[first].terminal);
+    batch_state_release(&state, first); /* what is over stays so */
+    batch_state_release(&state, second);
+    assert_int_equal(batch_state_dequeue(&state), second);
+    assert_int_equal(batch_state_dequeue(&state), BATCH_NONE);
+    uint32_t third = add_at(&state, 0, 0, true);
+    batch_state_truncate(&state, third);
+    assert_int_equal(state.task_count, 3);
+    assert_int_equal(state.pending, 1);
+    batch_state_free(&state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels_and_promotion),  cmocka_unit_test(held_until_released),
         cmocka_unit_test(window_and_end),        cmocka_unit_test(empty_task),
         cmocka_unit_test(refused_by_transport),  cmocka_unit_test(short_then_rest),
         cmocka_unit_test(quiet_before_terminal), cmocka_unit_test(cancel_drains),
