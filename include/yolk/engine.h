@@ -84,7 +84,7 @@ struct yolk_engine_options {
     /* Which transports a request may take, in what order: TENT's list of policies, as JSON text, an
      * array or an object with the array in "policy". NULL: the default orders. Borrowed until
      * return. What is wrong in it is YOLK_ERR_CONFIG, the text naming the key, its value and the
-     * rule. See docs/transfer.md. */
+     * rule. See docs/engine-policies.md. */
     const char *policy_json;
     /* What each tenant and intent may have in flight, as JSON text: TENT's contract. NULL: no
      * limits. Borrowed until return; errors as of policy_json, also for each key that is none. */
