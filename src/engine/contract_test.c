@@ -8,7 +8,7 @@
 #include "engine/rig.h"
 #include "transport/posix/posix.h"
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024, CUT = 1501 };
 
 static struct yolk_request read_of(const struct rig *r, uint64_t n)
 {
@@ -364,6 +364,7 @@ static void directly_or_not_at_all(void **state)
     for (int strict = 0; strict < 2; strict++) {
         struct rig *r = rig_new(2);
         r->ops[0].check_direct = odd_is_not_direct;
+        r->scripts[0].slice_max = CUT;
         r->options.strict = strict ? YOLK_SWITCH_ON : YOLK_SWITCH_DEFAULT;
         rig_open(r);
         uint64_t batch = rig_batch(r, 4);
@@ -374,6 +375,9 @@ static void directly_or_not_at_all(void **state)
         assert_int_equal(verdict_of(r, batch, &request), YOLK_OK);
         assert_string_equal(rig_poll(r, batch, 0).transport, "first");
         assert_string_equal(rig_poll(r, batch, 1).transport, "second");
+        describes(r, &request, "first: no: not direct: it is odd\nsecond: runs it\n");
+        /* Whole it would be even, but not as it is cut. */
+        request.size = 2 * (CUT + 1);
         describes(r, &request, "first: no: not direct: it is odd\nsecond: runs it\n");
         rig_free(r, batch);
         rig_close(r);

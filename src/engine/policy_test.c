@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "platform/random.h"
+
 static const char *const installed[] = {"tcp", "shm", "uring", "posix", "my_own"};
 
 static int find(void *self, const char *name)
@@ -221,6 +223,83 @@ static void capability_truth_table(void **state)
     }
 }
 
+/* Random policies and requests: what fits by a list of plain questions, the first one wins. */
+static void as_the_questions_say(void **state)
+{
+    (void)state;
+    enum { POLICIES = 6 };
+    static const char *const memories[] = {"cpu", "cuda", "rocm", "tpu"};
+    struct random_sim sim;
+    random_sim_init(&sim, 3);
+    const struct random random = random_sim_random(&sim);
+    for (int round = 0; round < 400; round++) {
+        struct {
+            bool file;
+            int same, local, remote, priority, intent; /* -1: any */
+            uint64_t least, most;
+        } given[POLICIES];
+        char text[4096] = "[";
+        size_t used = 1;
+#define SAY(...)  used += (size_t)snprintf(text + used, sizeof(text) - used, __VA_ARGS__)
+#define ONE_OF(n) ((int)random_below(&random, (n) + 1) - 1)
+        for (int i = 0; i < POLICIES; i++) {
+            given[i].file = random_below(&random, 3) == 0;
+            given[i].same = ONE_OF(2);
+            given[i].local = ONE_OF(4);
+            given[i].remote = ONE_OF(4);
+            given[i].priority = ONE_OF(3);
+            given[i].intent = ONE_OF(7);
+            given[i].least = random_below(&random, 6);
+            given[i].most = given[i].least + random_below(&random, 6);
+            SAY("%s{\"segment_type\": \"%s\", \"min_size\": %d, \"max_size\": %d", i > 0 ? "," : "",
+                given[i].file ? "file" : "memory", (int)given[i].least, (int)given[i].most);
+            if (given[i].same >= 0)
+                SAY(", \"same_machine\": %s", given[i].same ? "true" : "false");
+            if (given[i].local >= 0)
+                SAY(", \"local_memory\": \"%s\"", memories[given[i].local]);
+            if (given[i].remote >= 0)
+                SAY(", \"remote_memory\": \"%s\"", memories[given[i].remote]);
+            if (given[i].priority >= 0)
+                SAY(", \"priority\": %d", given[i].priority);
+            if (given[i].intent >= 0)
+                SAY(", \"intent_type\": %d", given[i].intent);
+            SAY("}");
+        }
+        SAY("]");
+        struct policy_set set = parse(text);
+        for (int n = 0; n < 30; n++) {
+            struct policy_request r = {.file = random_below(&random, 3) == 0,
+                                       .same_machine = random_below(&random, 2) == 0,
+                                       .local = (enum policy_memory)random_below(&random, 4),
+                                       .remote = (enum policy_memory)random_below(&random, 4),
+                                       .priority = (enum yolk_priority)random_below(&random, 3),
+                                       .intent = (enum yolk_intent)random_below(&random, 7),
+                                       .size = random_below(&random, 12)};
+            if (r.file)
+                r.remote = POLICY_FILE;
+            const char *wanted = "NO_ROUTE";
+            char name[24];
+            for (int i = POLICIES - 1; i >= 0; i--) {
+                bool fits =
+                    given[i].file == r.file && r.size >= given[i].least && r.size <= given[i].most;
+                fits = fits && (given[i].same < 0 || (given[i].same == 1) == r.same_machine);
+                fits = fits && (given[i].local < 0 || given[i].local == (int)r.local);
+                fits = fits && (r.file || given[i].remote < 0 || given[i].remote == (int)r.remote);
+                fits = fits && (given[i].priority < 0 || given[i].priority == (int)r.priority);
+                fits = fits && (given[i].intent < 0 || given[i].intent == (int)r.intent);
+                if (fits) {
+                    snprintf(name, sizeof(name), "policy[%d]", i);
+                    wanted = name;
+                }
+            }
+            assert_string_equal(matched(&set, r), wanted);
+        }
+#undef SAY
+#undef ONE_OF
+        policy_free(&set);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +308,7 @@ int main(void)
         cmocka_unit_test(what_has_no_effect_is_known),
         cmocka_unit_test(default_orders),
         cmocka_unit_test(capability_truth_table),
+        cmocka_unit_test(as_the_questions_say),
     };
     return cmocka_run_group_tests_name("engine.policy", tests, NULL, NULL);
 }

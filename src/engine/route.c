@@ -103,6 +103,10 @@ static enum yolk_status look_for_buffers(struct yolk_engine *engine,
     base_error_clear();
     enum yolk_status status = transport->ops.check_direct(transport->endpoint, target, query->local,
                                                           query->offset, query->size);
+    uint64_t piece = transport->limits.slice_bytes_max;
+    if (status == YOLK_OK && query->size > piece) /* nor may the cuts make it worse */
+        status = transport->ops.check_direct(transport->endpoint, target, query->local,
+                                             query->offset, piece);
     if (status != YOLK_OK)
         snprintf(text, text_size, "not direct: %.230s",
                  yolk_last_error()[0] != '\0' ? yolk_last_error() : yolk_strerror(status));
