@@ -128,8 +128,8 @@ yolk_peer_describe_route(struct yolk_peer *peer, const struct yolk_request *requ
  * notified. */
 YOLK_MUST_USE enum yolk_status yolk_peer_batch_free(struct yolk_peer *peer, uint64_t batch);
 /* All of them, until done or deadline_ns (0: none): the worst status. When it returns all memory is
- * quiet (or the status is STUCK). Requests refused as STALE because the peer was restarted are
- * tried once more. */
+ * quiet (or the status is STUCK). What failed because the peer was started again (STALE, PEER_DEAD,
+ * LINK, REFUSED), and answers now, is tried once more. */
 YOLK_MUST_USE enum yolk_status yolk_peer_transfer(struct yolk_peer *peer,
                                                   const struct yolk_request *requests,
                                                   uint32_t count, uint64_t deadline_ns);

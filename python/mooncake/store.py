@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 
 from mooncake import _store
 from mooncake._store import BufferHandle, last_error
@@ -244,6 +245,10 @@ def _text(name, value):
 
 def _host_and_port(text):
     """("host", port), the port 0 if there is none: of "host", "host:port", "[v6]:port", "v6"."""
+    if text.count("[") != text.count("]") or "[" in text[1:]:
+        raise _Refused(_INVALID, "local_hostname is %r: an IPv6 address stands in [ and ], or in neither" % text)
+    if text.endswith("]"):
+        return text[1:-1], 0
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
         return text.strip("[]"), 0
@@ -278,7 +283,24 @@ def _ssd(path):
 _TRANSPORTS = {"": "auto", "auto": "auto", "tcp": "auto", "rdma": "auto", "shm": "shm", "loop": "loop"}
 
 
+def _own_port():
+    """One of _PORTS that no other store of this host has, and what keeps it from them."""
+    first, count = _PORTS[0], _PORTS[1] - _PORTS[0] + 1
+    start = secrets.randbelow(count)
+    for i in range(count):
+        port = first + (start + i) % count
+        keeper = socket.socket(socket.AF_UNIX)
+        try:
+            keeper.bind("\0yolk-store-%d" % port)
+            return port, keeper
+        except OSError:
+            keeper.close()
+    return first + start, None
+
+
 def _transport(protocol):
+    if protocol not in _TRANSPORTS and os.environ.get("YOLK_PLUGIN_PATHS"):
+        return protocol  # of a plug-in; the store knows when it is loaded
     if protocol not in _TRANSPORTS:
         raise _Refused(_UNSUPPORTED, "protocol is %r: must be one of %s" % (protocol, ", ".join(
             sorted(name for name in _TRANSPORTS if name))))
@@ -375,7 +397,9 @@ class MooncakeDistributedStore(_store.Store):
             return _store._fail(*refused.args)
         if engine is not None:
             _log.warning("engine: the store uses a transfer engine of its own")
-        name = "%s:%d" % (host or os.uname().nodename, port or _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
+        if not port:
+            port, self._port_keeper = _own_port()
+        name = ("[%s]:%d" if ":" in host else "%s:%d") % (host or os.uname().nodename, port)
         code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
                           os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0,
                           exist_timeout_ms, tenant, None, 0, connect_wait_ms)
@@ -396,7 +420,8 @@ class MooncakeDistributedStore(_store.Store):
         except _Refused as refused:
             return _store._fail(*refused.args)
         _warn_of_variables()
-        name = "%s:%d" % (os.uname().nodename, _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
+        port, self._port_keeper = _own_port()
+        name = "%s:%d" % (os.uname().nodename, port)
         code = self._open(None, name, None, 0, 0, None, "auto", os.environ.get("YOLK_SECRET_FILE"), 30000, 1000,
                           buffer_size == 0, 1000, None, server, pool_size, _CONNECT_WAIT_MS)
         if code == 0:

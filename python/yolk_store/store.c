@@ -2,6 +2,8 @@
 /* The store for Python: what mooncake.store.MooncakeDistributedStore adds its setup() to. Each
  * method takes its arguments apart, releases the GIL, makes one call of the library and builds the
  * answer. */
+#include <stdlib.h>
+
 #include "calls.h"
 
 /* ---- opening and closing ---- */
@@ -35,6 +37,7 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     options.put_wait_ms = put_wait_ms;
     options.pool_size_bytes = pool_size;
     options.connect_wait_ms = connect_wait_ms;
+    options.plugin_paths = getenv("YOLK_PLUGIN_PATHS");
     struct session *session;
     self->opening = 1;
     PyThreadState *thread = PyEval_SaveThread();

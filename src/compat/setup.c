@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/process.h"
 #include "platform/random.h"
 
 /* Ports that Mooncake's clients take if none is given. Here they only tell clients of one host
@@ -95,16 +96,36 @@ static const char *host_for_peers(const char *host, const char *master)
     return NULL;
 }
 
-static int name_this_process(const char *host, uint64_t port, char *name)
+void compat_names_free(struct compat_names *names)
+{
+    if (names->keeper >= 0)
+        close(names->keeper);
+    names->keeper = -1;
+}
+
+/* Stores that are opened at the same moment have names of their own all the same. */
+static unsigned free_port(int *keeper)
+{
+    const struct random r = random_real();
+    unsigned start = FIRST_PORT + (unsigned)random_below(&r, PORT_COUNT), port;
+    return process_keep_number("yolk-store", FIRST_PORT, PORT_COUNT, start, &port, keeper) ==
+                   YOLK_OK
+               ? port
+               : start;
+}
+
+static int name_this_process(const char *host, uint64_t port, struct compat_names *names)
 {
     char own[COMPAT_NAME_MAX - sizeof(":65535")] = "";
     if (host[0] == '\0' && gethostname(own, sizeof(own) - 1) != 0)
         return base_fail(YOLK_ERR_SYSTEM, 0,
                          "this host has no name that fits: give local_hostname");
-    const struct random r = random_real();
+    compat_names_free(names);
     if (port == 0)
-        port = FIRST_PORT + random_below(&r, PORT_COUNT);
-    (void)snprintf(name, COMPAT_NAME_MAX, "%s:%u", host[0] != '\0' ? host : own, (unsigned)port);
+        port = free_port(&names->keeper);
+    (void)snprintf(names->name, COMPAT_NAME_MAX,
+                   host[0] != '\0' && strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u",
+                   host[0] != '\0' ? host : own, (unsigned)port);
     return YOLK_OK;
 }
 
@@ -123,7 +144,7 @@ int compat_setup_options(const struct compat_setup *setup, struct compat_names *
     if (status == YOLK_OK)
         status = split_host(local, names->host, &port);
     if (status == YOLK_OK)
-        status = name_this_process(names->host, port, names->name);
+        status = name_this_process(names->host, port, names);
     options->name = names->name;
     if (status == YOLK_OK)
         options->host = host_for_peers(names->host, options->master);

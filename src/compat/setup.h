@@ -18,7 +18,9 @@ struct compat_setup {
 struct compat_names {
     char name[COMPAT_NAME_MAX]; /* "host:port" */
     char host[COMPAT_NAME_MAX];
+    int keeper; /* keeps the port of `name` from others of this host; -1: nothing does */
 };
+void compat_names_free(struct compat_names *names);
 
 YOLK_MUST_USE int compat_setup_options(const struct compat_setup *setup, struct compat_names *names,
                                        struct yolk_store_options *options);

@@ -36,7 +36,10 @@ enum verb { VERB_PUT, VERB_GET, VERB_EXIST };
 
 mooncake_store_t mooncake_store_create(void)
 {
-    return base_calloc(1, sizeof(struct handle));
+    struct handle *handle = base_calloc(1, sizeof(*handle));
+    if (handle != NULL)
+        handle->names.keeper = -1;
+    return handle;
 }
 
 void mooncake_store_destroy(mooncake_store_t store)
@@ -49,6 +52,7 @@ void mooncake_store_destroy(mooncake_store_t store)
      */
     if (status != YOLK_OK && status != YOLK_ERR_FORKED)
         log_error("mooncake_store_destroy: %s", yolk_last_error());
+    compat_names_free(&handle->names);
     free(handle);
 }
 

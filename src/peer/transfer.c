@@ -137,15 +137,41 @@ static int worse(enum yolk_status a, enum yolk_status b)
     return b == YOLK_OK;
 }
 
-/* The worst result of all but those that were STALE: these go to retry. */
+/* What another try may change: the process is another one now. Its memory is quiet. */
+static bool may_be_restarted(enum yolk_status status)
+{
+    return status == YOLK_ERR_STALE || status == YOLK_ERR_PEER_DEAD || status == YOLK_ERR_LINK ||
+           status == YOLK_ERR_REFUSED;
+}
+
+/* Requests for a second try, and how the first one ended. */
+struct retry {
+    struct yolk_request *requests;
+    enum yolk_status *why;
+    uint32_t count;
+};
+
+static bool retry_init(struct retry *retry, uint32_t room)
+{
+    retry->count = 0;
+    retry->requests = malloc(room * sizeof(*retry->requests));
+    retry->why = malloc(room * sizeof(*retry->why));
+    return retry->requests != NULL && retry->why != NULL;
+}
+
+static void retry_free(struct retry *retry)
+{
+    free(retry->requests);
+    free(retry->why);
+}
+
+/* The worst result of all but those that go to retry. */
 static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *requests,
-                            uint32_t count, uint64_t deadline_ns, struct yolk_request *retry,
-                            uint32_t *retry_count)
+                            uint32_t count, uint64_t deadline_ns, struct retry *retry)
 {
     uint64_t batch;
     uint32_t first = UINT32_MAX;
     enum yolk_status *verdicts = malloc(((size_t)count + 1) * sizeof(*verdicts));
-    *retry_count = 0;
     if (verdicts == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
     enum yolk_status result = yolk_engine_batch_create(peer->engine, count, &batch);
@@ -170,36 +196,71 @@ static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *r
             base_ignore(yolk_engine_batch_poll(peer->engine, batch, first + i, &task));
         if (task.status == YOLK_ERR_CANCELED && waited == YOLK_ERR_TIMEOUT)
             task.status = YOLK_ERR_TIMEOUT;
-        if (task.status == YOLK_ERR_STALE)
-            retry[(*retry_count)++] = requests[i];
-        else if (worse(task.status, worst))
+        if (retry != NULL && may_be_restarted(task.status)) {
+            retry->why[retry->count] = task.status;
+            retry->requests[retry->count++] = requests[i];
+        } else if (worse(task.status, worst)) {
             worst = task.status;
+        }
     }
     base_ignore(yolk_engine_batch_free(peer->engine, batch));
     free(verdicts);
     return result != YOLK_OK ? result : worst;
 }
 
-/* Of an earlier life: the peers are asked again, now. */
-static enum yolk_status ask_again(struct yolk_peer *peer, const struct yolk_request *requests,
-                                  uint32_t count)
+static enum yolk_status ask_again(struct yolk_peer *peer, uint64_t segment)
 {
+    uint64_t ignored;
+    enum yolk_status status;
+    struct peer_entry *entry = peer_directory_find(peer, segment, &status);
+    if (entry == NULL)
+        return status;
+    status = entry->is_file ? YOLK_ERR_STALE : peer_entry_segment(peer, entry, true, &ignored);
+    peer_entry_release(peer, entry);
+    return status;
+}
+
+/* Leaves those whose peers answer, now; the worst result of the others is told. */
+static enum yolk_status find_restarted(struct yolk_peer *peer, struct retry *retry)
+{
+    enum yolk_status worst = YOLK_OK, answer = YOLK_OK;
     uint64_t asked = UINT64_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t ignored;
-        if (requests[i].segment == asked)
-            continue;
-        enum yolk_status status;
-        struct peer_entry *entry = peer_directory_find(peer, requests[i].segment, &status);
-        if (entry == NULL)
-            return status;
-        status = entry->is_file ? YOLK_ERR_STALE : peer_entry_segment(peer, entry, true, &ignored);
-        peer_entry_release(peer, entry);
-        if (status != YOLK_OK)
-            return status;
-        asked = requests[i].segment;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < retry->count; i++) {
+        if (retry->requests[i].segment != asked)
+            answer = ask_again(peer, retry->requests[i].segment);
+        asked = retry->requests[i].segment;
+        if (answer == YOLK_OK)
+            retry->requests[left++] = retry->requests[i];
+        else if (worse(retry->why[i], worst))
+            worst = retry->why[i];
     }
-    return YOLK_OK;
+    retry->count = left;
+    return worst;
+}
+
+/* The first run's result, and that of a second one of what a restarted peer may have spoilt. */
+static enum yolk_status run_twice(struct yolk_peer *peer, const struct yolk_request *requests,
+                                  uint32_t count, uint64_t deadline_ns, struct retry *retry)
+{
+    enum yolk_status status = run(peer, requests, count, deadline_ns, retry);
+    bool in_time = deadline_ns == 0 || yolk_engine_now_ns(peer->engine) < deadline_ns;
+    enum yolk_status rest = YOLK_OK;
+    if (status == YOLK_ERR_STUCK || !in_time) {
+        for (uint32_t i = 0; i < retry->count; i++)
+            rest = worse(retry->why[i], rest) ? retry->why[i] : rest;
+        retry->count = 0;
+    } else if (retry->count > 0) {
+        rest = find_restarted(peer, retry);
+    }
+    if (worse(rest, status)) /* what failed in the first run failed for good */
+        status = rest;
+    if (retry->count > 0) {
+        rest = run(peer, retry->requests, retry->count, deadline_ns, NULL);
+        if (worse(rest, status))
+            status = rest;
+    }
+    return status;
 }
 
 enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_request *requests,
@@ -207,25 +268,11 @@ enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_re
 {
     if (peer == NULL || requests == NULL || count == 0)
         return base_fail(YOLK_ERR_INVALID, 0, "a transfer needs requests");
-    struct yolk_request *retry = malloc(count * sizeof(*retry));
-    if (retry == NULL)
-        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
-    uint32_t retry_count, lost = 0;
-    enum yolk_status status = run(peer, requests, count, deadline_ns, retry, &retry_count);
-    if (retry_count > 0) {
-        enum yolk_status again = YOLK_ERR_STALE;
-        struct yolk_request *second = NULL;
-        if (status != YOLK_ERR_STUCK && ask_again(peer, retry, retry_count) == YOLK_OK)
-            second = malloc(retry_count * sizeof(*second));
-        if (second != NULL)
-            again = run(peer, retry, retry_count, deadline_ns, second, &lost);
-        if (lost > 0 && worse(YOLK_ERR_STALE, again))
-            again = YOLK_ERR_STALE;
-        if (worse(again, status)) /* what failed in the first run failed for good */
-            status = again;
-        free(second);
-    }
-    free(retry);
+    struct retry retry;
+    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    if (retry_init(&retry, count))
+        status = run_twice(peer, requests, count, deadline_ns, &retry);
+    retry_free(&retry);
     if (status != YOLK_OK)
         base_fail(status, 0, "a transfer of %u requests: %s", count, yolk_strerror(status));
     return status;

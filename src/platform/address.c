@@ -91,12 +91,12 @@ static int split(const char *text, uint16_t default_port, char *host, size_t hos
     return YOLK_OK;
 }
 
-static void set_port(struct net_address *out, uint16_t port)
+static void set_port(struct sockaddr_storage *out, uint16_t port)
 {
-    if (out->storage.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&out->storage)->sin6_port = htons(port);
-    else
-        ((struct sockaddr_in *)&out->storage)->sin_port = htons(port);
+    if (out->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)out)->sin6_port = htons(port);
+    else if (out->ss_family == AF_INET)
+        ((struct sockaddr_in *)out)->sin_port = htons(port);
 }
 
 /* Both families where the system has IPv6, else IPv4 alone. */
@@ -115,24 +115,37 @@ static void any_address(struct net_address *out)
     }
 }
 
+static const struct addrinfo *first_of(const struct addrinfo *found, int family)
+{
+    while (found != NULL && found->ai_family != family)
+        found = found->ai_next;
+    return found;
+}
+
+/* What is an address already is not asked for: a resolver may answer by the families it thinks that
+ * this host has. */
 static int resolve(const char *text, const char *host, struct net_address *out)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    hints.ai_flags = AI_NUMERICHOST;
     int rc = getaddrinfo(host, NULL, &hints, &found);
+    hints.ai_flags = 0;
+    if (rc == EAI_NONAME)
+        rc = getaddrinfo(host, NULL, &hints, &found);
     if (rc == EAI_MEMORY)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "resolve \"%s\"", text);
     if (rc != 0)
         return base_fail(YOLK_ERR_NOT_FOUND, rc == EAI_SYSTEM ? errno : 0,
                          "no such host in \"%s\" (%s)", text, gai_strerror(rc));
-    /* A name with both kinds means IPv4: servers often listen on that alone, and we try one
-     * address. */
-    const struct addrinfo *best = found;
-    for (const struct addrinfo *i = found; i && best->ai_family != AF_INET; i = i->ai_next) {
-        if (i->ai_family == AF_INET)
-            best = i;
-    }
+    /* A name with both kinds means IPv4 first: servers often listen on that alone. */
+    const struct addrinfo *v4 = first_of(found, AF_INET), *v6 = first_of(found, AF_INET6);
+    const struct addrinfo *best = v4 != NULL ? v4 : found;
     memcpy(&out->storage, best->ai_addr, best->ai_addrlen);
     out->size = best->ai_addrlen;
+    if (v4 != NULL && v6 != NULL) {
+        memcpy(&out->second, v6->ai_addr, v6->ai_addrlen);
+        out->second_size = v6->ai_addrlen;
+    }
     freeaddrinfo(found);
     return YOLK_OK;
 }
@@ -152,7 +165,7 @@ int net_address_parse(const char *text, uint16_t default_port, struct net_addres
     else
         status = resolve(text, host, out);
     if (status == YOLK_OK)
-        set_port(out, port);
+        net_address_set_port(out, port);
     return status;
 }
 
@@ -167,10 +180,8 @@ uint16_t net_address_port(const struct net_address *address)
 
 void net_address_set_port(struct net_address *address, uint16_t port)
 {
-    if (address->storage.ss_family == AF_INET)
-        ((struct sockaddr_in *)&address->storage)->sin_port = htons(port);
-    else if (address->storage.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&address->storage)->sin6_port = htons(port);
+    set_port(&address->storage, port);
+    set_port(&address->second, port);
 }
 
 void net_address_format(const struct net_address *address, char *out, size_t size)

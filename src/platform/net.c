@@ -205,7 +205,7 @@ int net_accept_ready(int listener)
     return fd;
 }
 
-int net_connect(const struct net_address *address, uint64_t deadline_ns, int *out)
+static int connect_one(const struct net_address *address, uint64_t deadline_ns, int *out)
 {
     int fd;
     *out = -1;
@@ -225,9 +225,20 @@ int net_connect(const struct net_address *address, uint64_t deadline_ns, int *ou
     return YOLK_OK;
 }
 
+int net_connect(const struct net_address *address, uint64_t deadline_ns, int *out)
+{
+    int status = connect_one(address, deadline_ns, out);
+    if (status == YOLK_OK || address->second_size == 0)
+        return status;
+    const struct net_address second = {.storage = address->second, .size = address->second_size};
+    return connect_one(&second, deadline_ns, out) == YOLK_OK
+               ? YOLK_OK
+               : fail_address(status, 0, "connect to either address of the name, as", address);
+}
+
 int net_accept(int listener, uint64_t deadline_ns, int *out, struct net_address *peer)
 {
-    struct net_address from;
+    struct net_address from = {0};
     *out = -1;
     for (;;) {
         from.size = sizeof(from.storage);
@@ -259,6 +270,7 @@ int net_accept(int listener, uint64_t deadline_ns, int *out, struct net_address 
 
 int net_local_address(int fd, struct net_address *out)
 {
+    out->second_size = 0;
     out->size = sizeof(out->storage);
     if (getsockname(fd, (struct sockaddr *)&out->storage, &out->size) != 0)
         return base_fail(link_status(errno), errno, "own address of a socket");
@@ -267,6 +279,7 @@ int net_local_address(int fd, struct net_address *out)
 
 int net_peer_address(int fd, struct net_address *out)
 {
+    out->second_size = 0;
     out->size = sizeof(out->storage);
     if (getpeername(fd, (struct sockaddr *)&out->storage, &out->size) != 0)
         return base_fail(link_status(errno), errno, "peer address of a socket");

@@ -18,6 +18,10 @@
 struct net_address {
     struct sockaddr_storage storage;
     socklen_t size;
+    /* Of a name with addresses of both families the IPv6 one, which net_connect tries where the
+     * other does not answer; size 0: there is none. */
+    struct sockaddr_storage second;
+    socklen_t second_size;
 };
 
 /* "host:port", "[v6]:port", ":port" (any), "unix:/path". Host names are resolved (this may block

@@ -3,9 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -78,4 +82,31 @@ int process_read_secret(const char *path, uint8_t *secret, size_t secret_max, si
         status = read_all(fd, path, secret, secret_max, size);
     close(fd);
     return status;
+}
+
+/* A name in the abstract space of Unix sockets: no file that a killed process would leave. */
+static int bind_number(int fd, const char *name, unsigned number)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int size = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "%s-%u", name, number);
+    return bind(fd, (struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size));
+}
+
+int process_keep_number(const char *name, unsigned first, unsigned count, unsigned start,
+                        unsigned *number, int *fd)
+{
+    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return base_fail(YOLK_ERR_SYSTEM, errno, "no socket to keep a number with");
+    for (unsigned i = 0; i < count; i++) {
+        *number = first + (start - first + i) % count;
+        if (bind_number(*fd, name, *number) == 0)
+            return YOLK_OK;
+    }
+    int error = errno;
+    close(*fd);
+    *fd = -1;
+    return base_fail(error == EADDRINUSE ? YOLK_ERR_LIMIT : YOLK_ERR_SYSTEM, error,
+                     "each number of %s from %u to %u is kept", name, first, first + count - 1);
 }

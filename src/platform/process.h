@@ -17,4 +17,10 @@ void process_raise_file_limit(void);
 YOLK_MUST_USE int process_read_secret(const char *path, uint8_t *secret, size_t secret_max,
                                       size_t *size);
 
+/* The first of `count` numbers from `first` on, beginning with `start` and coming round, that no
+ * other process of this host (of its network namespace) keeps under this name. It is kept until *fd
+ * is closed, at the latest with the process. LIMIT: each is kept by somebody; SYSTEM. */
+YOLK_MUST_USE int process_keep_number(const char *name, unsigned first, unsigned count,
+                                      unsigned start, unsigned *number, int *fd);
+
 #endif

@@ -297,8 +297,8 @@ static void names_of_hosts_are_read(void **state)
         const char *host, *begins;
     } rows[] = {{"localhost", "localhost:"},
                 {"127.0.0.1:80", "127.0.0.1:80"},
-                {"[::1]:9", "::1:9"},
-                {"::1", "::1:"}};
+                {"[::1]:9", "[::1]:9"},
+                {"::1", "[::1]:"}};
     char name[64];
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
