@@ -42,7 +42,8 @@ struct fault_entry {
     bool again; /* to be reported once more */
     bool late_fail;
     bool partial;
-    bool gated; /* waits for release, not for a poll */
+    bool gated;  /* waits for release, not for a poll */
+    bool passed; /* one of those that may go by */
     bool corrupt;
     bool canceled;
 };
@@ -190,8 +191,9 @@ static void draw_faults(struct fault_channel *channel, struct fault_entry *entry
     if (entry->partial || (entry->io.size > 1 && draw(channel, options->short_permille)))
         entry->io.size = 1 + below(channel, entry->io.size - 1);
     struct fault_control *control = options->control;
-    entry->gated =
-        control != NULL && atomic_load(&control->hold) && !counts_down(&control->pass, 0);
+    bool held = control != NULL && atomic_load(&control->hold);
+    entry->passed = held && counts_down(&control->pass, 0);
+    entry->gated = held && !entry->passed;
     if (draw(channel, options->defer_permille))
         entry->due = channel->polls + some_polls(channel);
     if ((entry->stuck || entry->gated) && control != NULL)
@@ -267,6 +269,8 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     if (submitted == YOLK_SUBMIT_QUEUED || submitted == YOLK_SUBMIT_DONE)
         return YOLK_SUBMIT_QUEUED;
     let_go(channel, entry);
+    if (entry->passed && submitted == YOLK_SUBMIT_AGAIN) /* it will come again */
+        atomic_fetch_add(&control->pass, 1);
     io->status = entry->io.status;
     io->transferred = entry->io.transferred;
     free(entry);
