@@ -199,6 +199,9 @@ struct yolk_io {
     /* The transport's answer for DONE and FAILED (completions carry their own). */
     enum yolk_status status;
     uint64_t transferred; /* bytes from the start that are certainly in place */
+    /* The transport's, for figures: bytes that it took over a buffer of its own, because they were
+     * not aligned. 0 when it comes. */
+    uint64_t bounced;
 };
 
 struct yolk_completion {

@@ -26,8 +26,12 @@ void counted_channel_end(struct yolk_engine *engine, struct batch *batch,
             metrics_attempts(shard, channel->transport, o, channel->attempts[o]);
         channel->attempts[o] = 0;
     }
-    if (pass->done_bytes > 0)
-        metrics_path_bytes(shard, channel->transport, METRICS_DIRECT, pass->done_bytes);
+    uint64_t bounced = channel->pass_bounced_bytes;
+    if (bounced > 0)
+        metrics_path_bytes(shard, channel->transport, METRICS_BOUNCE, bounced);
+    if (pass->done_bytes > bounced)
+        metrics_path_bytes(shard, channel->transport, METRICS_DIRECT, pass->done_bytes - bounced);
+    channel->pass_bounced_bytes = 0;
     telemetry_count(&channel->segment->routes[channel->transport].load, pass,
                     channel->pass_begin_ns, engine_now(engine));
     *pass = (struct telemetry_pass){0};

@@ -103,6 +103,9 @@ static inline void counted_over(struct yolk_engine *engine, struct batch *batch,
     pass->over_ios++;
     pass->over_bytes += entry->io.size;
     pass->done_bytes += transferred;
+    if (entry->io.bounced > 0)
+        channel->pass_bounced_bytes +=
+            entry->io.bounced < transferred ? entry->io.bounced : transferred;
     pass->latency_ns += counted_span_ns(entry->posted, counted_tick(now_ns));
     if (status != YOLK_OK && status != YOLK_ERR_CANCELED) {
         pass->errors++;

@@ -237,6 +237,7 @@ struct engine_channel {
     bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
     uint64_t pass_begin_ns; /* when this pass first posted */
     struct telemetry_pass pass;
+    uint64_t pass_bounced_bytes; /* of those done in this pass */
     uint32_t attempts[METRICS_OPERATIONS]; /* begun in this pass */
 };
 /* Of one pass over a batch's tasks; segment NULL: none yet. */

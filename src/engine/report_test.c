@@ -2,12 +2,14 @@
 /* What an engine says of itself after known transfers: metrics, load, quarantine. */
 #include <yolk/engine.h>
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,6 +19,7 @@
 #include "platform/thread.h"
 #include "transport/fault/fault.h"
 #include "transport/loop/loop.h"
+#include "transport/posix/posix.h"
 
 enum { SIZE = 1 << 16, BLOCK = 4096, LIMIT_MS = 30 };
 #define MS UINT64_C(1000000)
@@ -366,6 +369,77 @@ static void an_engine_ends_within_its_limit_and_can_be_asked_again(void **state)
     free(p);
 }
 
+/* Whether files there can be read around the page cache. */
+static bool file_takes_direct_reads(const char *path)
+{
+    void *block;
+    int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    assert_int_equal(posix_memalign(&block, BLOCK, BLOCK), 0);
+    bool direct = fd >= 0 && pread(fd, block, BLOCK, 0) == BLOCK;
+    free(block);
+    if (fd >= 0)
+        close(fd);
+    return direct;
+}
+
+static void read_file(struct yolk_engine *engine, uint64_t segment, void *to)
+{
+    const struct yolk_request request = {
+        .opcode = YOLK_READ, .local = to, .segment = segment, .size = 2 * BLOCK};
+    enum yolk_status verdict;
+    struct yolk_task_status status;
+    uint64_t batch;
+    assert_int_equal(yolk_engine_batch_create(engine, 1, &batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_submit(engine, batch, &request, 1, &verdict, NULL), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_wait(engine, batch, 0), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_poll(engine, batch, 0, &status), YOLK_OK);
+    assert_int_equal(status.status, YOLK_OK);
+    assert_int_equal(yolk_engine_batch_free(engine, batch), YOLK_OK);
+}
+
+static void unaligned_bytes_of_files_go_another_way(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yolk-report-XXXXXX";
+    static uint8_t text[2 * BLOCK];
+    void *memory;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof(text)) == (ssize_t)sizeof(text) &&
+                fsync(fd) == 0);
+    close(fd);
+    assert_int_equal(posix_memalign(&memory, BLOCK, 4 * BLOCK), 0);
+    const struct yolk_transport_ops *transports[] = {transport_posix_ops()};
+    struct yolk_engine_options options;
+    struct pair p = {.engine = NULL};
+    uint64_t segment;
+    yolk_engine_options_init(&options);
+    options.transports = transports;
+    options.transport_count = 1;
+    assert_int_equal(yolk_engine_create(&options, &p.engine), YOLK_OK);
+    assert_int_equal(yolk_engine_register(p.engine, memory, 4 * BLOCK), YOLK_OK);
+    assert_int_equal(yolk_engine_file_open(p.engine, path, 0, &segment, NULL), YOLK_OK);
+    static const char DIRECT[] =
+        "yolk_engine_path_bytes_total{transport=\"posix\",path=\"direct\"}";
+    static const char BOUNCE[] =
+        "yolk_engine_path_bytes_total{transport=\"posix\",path=\"bounce\"}";
+    read_file(p.engine, segment, memory);
+    assert_true(value_of(&p, DIRECT) == 2 * BLOCK);
+    assert_true(value_of(&p, BOUNCE) == 0);
+    read_file(p.engine, segment, (uint8_t *)memory + 100);
+    if (file_takes_direct_reads(path)) {
+        assert_true(value_of(&p, DIRECT) == 2 * BLOCK);
+        assert_true(value_of(&p, BOUNCE) == 2 * BLOCK);
+    } else {
+        print_message("%s cannot be read around the page cache: nothing to align\n", path);
+        assert_true(value_of(&p, DIRECT) == 4 * BLOCK);
+    }
+    assert_string_equal(load_of(&p, "posix").device, path);
+    assert_int_equal(yolk_engine_segment_close(p.engine, segment), YOLK_OK);
+    assert_int_equal(yolk_engine_destroy(p.engine), YOLK_OK);
+    free(memory);
+    unlink(path);
+}
+
 /* The lines of docs/engine-metrics.md: of the counted ones from their table, of the others from
  * what is shown. */
 static void the_document_names_every_figure(void **state)
@@ -500,6 +574,7 @@ int main(void)
         cmocka_unit_test(the_state_of_breakers_is_shown),
         cmocka_unit_test(the_quarantine_is_shown_and_reaped),
         cmocka_unit_test(an_engine_ends_within_its_limit_and_can_be_asked_again),
+        cmocka_unit_test(unaligned_bytes_of_files_go_another_way),
         cmocka_unit_test(the_document_names_every_figure),
         cmocka_unit_test(c125_one_stuck_batch_and_many_threads),
     };

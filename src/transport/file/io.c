@@ -109,7 +109,7 @@ static void plan_blocks(struct file_io *io)
 }
 
 enum yolk_status file_io_plan(struct file_io *io, const struct file_target *target,
-                              const struct yolk_io *asked)
+                              struct yolk_io *asked)
 {
     struct file_served *served = target->served;
     const struct file_alignment *a = &served->alignment;
@@ -131,6 +131,7 @@ enum yolk_status file_io_plan(struct file_io *io, const struct file_target *targ
         .unit = 1,
         .ending = YOLK_OK,
         .status = YOLK_OK,
+        .tell_bounced = &asked->bounced,
     };
     if (file_direct(served->file))
         io->unit = a->offset > a->memory ? a->offset : a->memory;
@@ -307,6 +308,7 @@ static void count_piece(const struct file_io *io)
     uint64_t direct = io->bounced ? 0 : down(io->to, io->unit) - up(io->from, io->unit);
     count(&counts.bytes_direct, direct);
     count(&counts.bytes_bounced, size - direct);
+    *io->tell_bounced += size - direct;
 }
 
 static void stage_over(struct file_io *io)

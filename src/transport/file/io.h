@@ -37,6 +37,7 @@ struct file_io {
     enum file_io_stage stage;
     size_t done; /* bytes of the step that are over */
     enum yolk_status status;
+    uint64_t *tell_bounced; /* the asked one's */
 };
 
 struct file_io_step {
@@ -47,10 +48,10 @@ struct file_io_step {
     size_t size;
 };
 
-/* Plans it; says in needs_bounce whether start must be given a buffer. A failure ends it; after
- * YOLK_OK comes start or abandon. */
+/* Plans it, asked being borrowed until its end; says in needs_bounce whether start must be given a
+ * buffer. A failure ends it; after YOLK_OK comes start or abandon. */
 enum yolk_status file_io_plan(struct file_io *io, const struct file_target *target,
-                              const struct yolk_io *asked);
+                              struct yolk_io *asked);
 void file_io_abandon(struct file_io *io);
 /* Asks for the access. AGAIN: another io works on one of its blocks; this and other failures end
  * it. With YOLK_OK there are steps to make (none for no bytes) and file_io_finish must follow. */
