@@ -151,7 +151,7 @@ static void single_transfers_are_exact(void **state)
     /* At the end of the file: short, then nothing. */
     ssize_t at_end = w.cufile->read(w.file, w.gpu, 8192, SIZE - 4096, 0);
     ssize_t behind = w.cufile->read(w.file, w.gpu, 4096, SIZE + 4096, 0);
-    printf("F5: a read over the end of the file answers %zd, one behind it %zd\n", at_end, behind);
+    printf("a read over the end of the file answers %zd, one behind it %zd\n", at_end, behind);
     assert_int_equal(at_end, 4096);
     assert_true(behind <= 0);
     close_world(&w);
@@ -193,7 +193,7 @@ static void drive(struct world *w, cufile_batch batch, struct cufile_io *ios, un
             assert_int_equal(events[i].result, SLICE);
             assert_true(cookie >= 1 && cookie <= count);
             if (told[cookie - 1]) {
-                printf("F1: entry %zu is told again\n", (size_t)cookie);
+                printf("entry %zu is told again\n", (size_t)cookie);
                 continue;
             }
             told[cookie - 1] = true;
@@ -236,14 +236,14 @@ static void c50_batches_up_to_the_limit_are_exact(void **state)
         assert_memory_equal(back, out, count * (size_t)SLICE);
     }
     struct cufile_error set_up = w.cufile->batch_set_up(&wrong, MAX + 1);
-    printf("F3: a set-up of %d answers %d\n", MAX + 1, set_up.error);
+    printf("a set-up of %d answers %d\n", MAX + 1, set_up.error);
     if (set_up.error == CUFILE_OK)
         w.cufile->batch_destroy(wrong);
     prepare(&w, ios, MAX + 1, CUFILE_READ);
     for (unsigned i = 0; i <= MAX; i++) /* within the buffer, if it were taken */
         ios[i].buffer_offset = 0;
     struct cufile_error submit = w.cufile->batch_submit(batch, MAX + 1, ios, 0);
-    printf("F2: a submission of %d in a batch of %d answers %d\n", MAX + 1, MAX, submit.error);
+    printf("a submission of %d in a batch of %d answers %d\n", MAX + 1, MAX, submit.error);
     assert_int_not_equal(submit.error, CUFILE_OK);
     w.cufile->batch_destroy(batch);
     (void)kit_fake_cufile("reset");
@@ -274,7 +274,7 @@ static void statistics_prove_the_way(void **state)
         uint64_t by_nvfs = after[0].nvfs_writes - before[0].nvfs_writes;
         uint64_t by_posix = after[0].posix_writes - before[0].posix_writes;
         uint64_t by_p2p = after[0].p2p_writes - before[0].p2p_writes;
-        printf("F10: one write of %zu: nvfs %d, p2p %d, posix %d\n", sizeof(out), (int)by_nvfs,
+        printf("one write of %zu: nvfs %d, p2p %d, posix %d\n", sizeof(out), (int)by_nvfs,
                (int)by_p2p, (int)by_posix);
         if (!kit_real_cufile()) {
             assert_int_equal(by_nvfs, direct);
@@ -293,7 +293,7 @@ static void odd_requests(void **state)
     struct world w;
     (void)state;
     open_world(&w, 4 * SLICE);
-    printf("F6: registering a buffer again answers %d\n",
+    printf("registering a buffer again answers %d\n",
            w.cufile->buf_register(w.gpu, w.size, 0).error);
     kit_fill(host, sizeof(host), 3);
     kit_put(w.device, 0, w.gpu, host, sizeof(host));
@@ -315,53 +315,83 @@ static void odd_requests(void **state)
     close_world(&w);
 }
 
-/* Polls until `count` entries are told or nothing came for a second; a line of what they became. */
-static unsigned collect(struct world *w, cufile_batch batch, unsigned count, const char *what)
+/* Polls until `count` entries are told, or nothing comes for a while. */
+static unsigned collect(struct world *w, cufile_batch batch, unsigned count,
+                        struct cufile_event *out, int *error)
 {
-    struct cufile_event events[16];
     unsigned told = 0;
-    uint64_t deadline = clock_after_ms(clock_real_now_ns(), 1000);
-    printf("%s:", what);
-    while (told < count && clock_real_now_ns() < deadline) {
+    *error = CUFILE_OK;
+    uint64_t until = clock_after_ms(clock_real_now_ns(), 500);
+    for (int quiet = 0;
+         told < count && (quiet < 20 || (kit_real_cufile() && clock_real_now_ns() < until));
+         quiet++) {
+        struct cufile_event events[16];
         unsigned found = 16;
-        struct cufile_error error = w->cufile->batch_get_status(batch, 0, &found, events, NULL);
-        if (error.error != CUFILE_OK) {
-            printf(" the status call answers %d", error.error);
-            break;
-        }
-        for (unsigned i = 0; i < found; i++) {
-            if (events[i].status == CUFILE_WAITING || events[i].status == CUFILE_PENDING)
-                continue;
-            printf(" %zu: %d %zd", (size_t)(uintptr_t)events[i].cookie, events[i].status,
-                   (ssize_t)events[i].result);
-            told++;
+        memset(events, 0, sizeof(events));
+        struct cufile_error answer = w->cufile->batch_get_status(batch, 0, &found, events, NULL);
+        if (answer.error != CUFILE_OK)
+            *error = answer.error;
+        for (unsigned i = 0; i < found && told < count; i++) {
+            if (events[i].cookie != NULL && events[i].status != CUFILE_PENDING &&
+                events[i].status != CUFILE_WAITING) {
+                out[told++] = events[i];
+                quiet = 0;
+            }
         }
     }
-    printf("\n");
     return told;
 }
 
-/* How ends look that are not success; the real library's are printed for the fake to be like them.
- */
-static void failures_and_cancels(void **state)
+/* S4: cancel is not what it says: nothing is told of what it cancels, and the bytes move. On the
+ * fake only, for the next status call of 1.15.1 may end the process by an assertion. */
+static void a_cancel_silences_and_stops_nothing(void **state)
 {
-    static uint8_t out[8 * SLICE];
+    static _Alignas(4096) uint8_t out[8 * SLICE], back[8 * SLICE];
     static struct cufile_io ios[8];
+    struct cufile_event events[16];
+    struct world w;
+    cufile_batch batch;
+    int error;
+    (void)state;
+    if (kit_real_cufile())
+        skip();
+    open_world(&w, sizeof(out));
+    kit_fill(out, sizeof(out), 8);
+    kit_put(w.device, 0, w.gpu, out, sizeof(out));
+    assert_int_equal(w.cufile->batch_set_up(&batch, 8).error, CUFILE_OK);
+    prepare(&w, ios, 8, CUFILE_WRITE);
+    assert_int_equal(w.cufile->batch_submit(batch, 8, ios, 0).error, CUFILE_OK);
+    assert_int_equal(w.cufile->batch_cancel(batch).error, CUFILE_OK);
+    assert_int_equal(collect(&w, batch, 8, events, &error), 0);
+    for (int i = 0; i < 8; i++) /* the file's slices are in the buffer's reverse order */
+        assert_int_equal(pread(w.fd, back + (7 - i) * SLICE, SLICE, (off_t)i * SLICE), SLICE);
+    assert_memory_equal(back, out, sizeof(out));
+    prepare(&w, ios, 2, CUFILE_WRITE); /* it goes on */
+    assert_int_equal(w.cufile->batch_submit(batch, 2, ios, 0).error, CUFILE_OK);
+    assert_int_equal(collect(&w, batch, 2, events, &error), 2);
+    w.cufile->batch_destroy(batch);
+    close_world(&w);
+}
+
+/* S7, S8 and S9. */
+static void failures_look_as_they_do(void **state)
+{
+    static struct cufile_io ios[8];
+    struct cufile_event events[16];
     struct world w;
     char path[512];
     cufile_batch batch;
     cufile_handle readable;
+    int error;
     (void)state;
-    open_world(&w, sizeof(out));
+    open_world(&w, 8 * SLICE);
     assert_int_equal(w.cufile->batch_set_up(&batch, 8).error, CUFILE_OK);
-    prepare(&w, ios, 8, CUFILE_WRITE);
-    assert_int_equal(w.cufile->batch_submit(batch, 8, ios, 0).error, CUFILE_OK);
-    struct cufile_error cancel = w.cufile->batch_cancel(batch);
-    printf("F4: cancel answers %d\n", cancel.error);
-    assert_int_equal(collect(&w, batch, 8, "F4: after it"), 8);
-    w.cufile->batch_destroy(batch);
+    prepare(&w, ios, 3, CUFILE_WRITE);
+    ios[1].size = 0;
+    assert_int_equal(w.cufile->batch_submit(batch, 3, ios, 0).error, CUFILE_OK);
+    assert_int_equal(collect(&w, batch, 3, events, &error), 2);
+    assert_int_equal(error, CUFILE_OK);
 
-    /* A file that may only be read, and one entry among others that writes it. */
     int writer = kit_file(path);
     struct cufile_descriptor descriptor = {.type = CUFILE_HANDLE_FD};
     descriptor.handle.fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -369,25 +399,32 @@ static void failures_and_cancels(void **state)
         descriptor.handle.fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(w.cufile->handle_register(&readable, &descriptor).error, CUFILE_OK);
     unlink(path);
-    assert_int_equal(w.cufile->batch_set_up(&batch, 8).error, CUFILE_OK);
     prepare(&w, ios, 3, CUFILE_WRITE);
     ios[1].file = readable;
     struct cufile_error submit = w.cufile->batch_submit(batch, 3, ios, 0);
-    printf("F9: a write to a file for reading: submission answers %d\n", submit.error);
-    unsigned told = collect(&w, batch, 3, "F9: its entries");
-    assert_true(submit.error != CUFILE_OK || told == 3);
-    w.cufile->batch_destroy(batch);
-
-    assert_int_equal(w.cufile->batch_set_up(&batch, 8).error, CUFILE_OK);
-    prepare(&w, ios, 3, CUFILE_WRITE);
-    ios[1].size = 0;
-    submit = w.cufile->batch_submit(batch, 3, ios, 0);
-    printf("F8: one of three entries of 0 bytes: submission answers %d\n", submit.error);
-    (void)collect(&w, batch, 3, "F8: its entries");
-    w.cufile->batch_destroy(batch);
+    assert_int_equal(submit.error,
+                     w.cufile->version < 1200 ? CUFILE_ERR_BATCH_SUBMIT : CUFILE_ERR_OPEN_FLAG);
+    assert_int_equal(collect(&w, batch, 3, events, &error), 0);
     w.cufile->handle_deregister(readable);
     close(descriptor.handle.fd);
     close(writer);
+
+    /* Memory that is none: the call that asks fails, what is well is told, and the batch goes on.
+     */
+    prepare(&w, ios, 2, CUFILE_WRITE);
+    ios[1].buffer = (void *)(uintptr_t)4096;
+    ios[1].buffer_offset = 0;
+    assert_int_equal(w.cufile->batch_submit(batch, 2, ios, 0).error, CUFILE_OK);
+    unsigned told = collect(&w, batch, 2, events, &error);
+    assert_int_equal(error, CUFILE_ERR_IO);
+    assert_int_equal(told, w.cufile->version < 1200 ? 1 : 2);
+    for (unsigned i = 0; i < told; i++)
+        assert_int_equal(events[i].status,
+                         (uintptr_t)events[i].cookie == 1 ? CUFILE_COMPLETE : CUFILE_FAILED);
+    prepare(&w, ios, 2, CUFILE_WRITE);
+    assert_int_equal(w.cufile->batch_submit(batch, 2, ios, 0).error, CUFILE_OK);
+    assert_int_equal(collect(&w, batch, 2, events, &error), 2);
+    w.cufile->batch_destroy(batch);
     close_world(&w);
 }
 
@@ -401,7 +438,8 @@ int main(void)
         cmocka_unit_test(c50_batches_up_to_the_limit_are_exact),
         cmocka_unit_test(statistics_prove_the_way),
         cmocka_unit_test(odd_requests),
-        cmocka_unit_test(failures_and_cancels),
+        cmocka_unit_test(a_cancel_silences_and_stops_nothing),
+        cmocka_unit_test(failures_look_as_they_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

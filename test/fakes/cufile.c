@@ -108,7 +108,7 @@ static void set(const char *command, const char *what, const char *value)
     else if (strcmp(what, "delay") == 0)
         cufile.delay = number;
     else if (strcmp(what, "cancel") == 0)
-        cufile.cancel = strcmp(value, "ignore") == 0 ? 1 : strcmp(value, "error") == 0 ? 2 : 0;
+        cufile.cancel = strcmp(value, "obey") == 0 ? 1 : strcmp(value, "error") == 0 ? 2 : 0;
     else
         wrong(command);
 }
@@ -129,7 +129,8 @@ static void add_rule(const char *command, const char *name, const char *numbers)
 
 static void add_fault(const char *command, const char *verb, const char *nth, const char *rest)
 {
-    static const char *const names[] = {"", "short", "status", "late", "twice", "stranger"};
+    static const char *const names[] = {"",     "short", "status",  "error",
+                                        "late", "twice", "stranger"};
     char kind[16] = "";
     struct fault fault = {.at = strtoul(nth, NULL, 10)};
     if (cufile.fault_count == RULES_MAX)
@@ -307,7 +308,7 @@ FAKE_API struct cufile_error cuFileHandleRegister(cufile_handle *handle,
     if (!cufile.udev) /* seen: «udev property not found: ID_FS_USAGE» */
         return cufile_leave(CUFILE_ERR_HANDLE_NOT_REGISTERED);
     struct stat info;
-    if (fstat(descriptor->handle.fd, &info) == 0 && info.st_nlink == 0) /* seen */
+    if (fstat(descriptor->handle.fd, &info) == 0 && info.st_nlink == 0) /* S10 */
         return cufile_leave(CUFILE_ERR_NO_NEW_FD);
     int flags = fcntl(descriptor->handle.fd, F_GETFL);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor->handle.fd);
@@ -331,6 +332,11 @@ struct file *cufile_file(cufile_handle handle)
             return &cufile.files[i];
     }
     return NULL;
+}
+
+bool cufile_writable(const struct file *file)
+{
+    return (fcntl(file->fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
 }
 
 FAKE_API void cuFileHandleDeregister(cufile_handle handle);
@@ -358,7 +364,7 @@ FAKE_API struct cufile_error cuFileBufRegister(const void *base, size_t size, in
         if (cufile.buffers[i].size == 0)
             place = i;
         else if (cufile.buffers[i].base == (uintptr_t)base)
-            return cufile_leave(CUFILE_ERR_MEMORY_ALREADY_REGISTERED); /* F6 */
+            return cufile_leave(CUFILE_ERR_MEMORY_ALREADY_REGISTERED); /* S6 */
         used += cufile.buffers[i].size != 0;
     }
     if (place < 0 || used >= cufile.buffers_max)
@@ -425,9 +431,9 @@ ssize_t cufile_move(struct file *file, uintptr_t base, size_t size, off_t file_o
             write ? pwrite(file->fd, memory + done, size - done, file_offset + (off_t)done)
                   : pread(file->fd, memory + done, size - done, file_offset + (off_t)done);
         if (moved < 0)
-            return -errno; /* F9 */
+            return -errno;
         if (moved == 0)
-            break; /* F5 */
+            break; /* S5 */
         done += (size_t)moved;
     }
     return (ssize_t)done;

@@ -24,17 +24,26 @@
  * handles|buffers|batches|inflight|registrations|submissions|largest largest: entries of the
  * largest submission
  *
- * UNVERIFIED, taken as written here until a real run settles it:
- *   F1  an event is told once; a terminal one is not told again
- *   F2  a submission over the batch's size answers 5037 and takes nothing
- *   F3  a set-up over the maximum answers 5022
- *   F4  cancel ends what has not begun as CANCELED, each told by the status call
- *   F5  a read at the end of a file is COMPLETE with 0 bytes, and short before it
- *   F6  a buffer that is registered twice answers 5023
- *   F7  the status call needs no context; driver open makes one
- *   F8  entries of a submission that fails half-way stay in the batch
- *   F9  result of a failed entry is a negative errno
- *   F10 statistics of a GPU count each entry once, also in compat mode
+ * SEEN of libcufile 1.15.1.6 and 1.20.0.107 in compatibility mode, on the fake CUDA driver
+ * (more.c): S1  an event is told once; completions are out of order, also within one answer S2  a
+ * submission over the batch's size answers 5040 and takes nothing; one over 64 entries never
+ * returns S3  a set-up over the maximum answers 5022 S4  cancel answers 0; of its entries none is
+ * told ever after, all bytes move, the batch can be used again S5  a read at the end of a file is
+ * COMPLETE with 0 bytes, and short before it S6  a buffer that is registered twice answers 5023 S7
+ * a failed entry makes the status call itself answer 5044 (`io N error`); the batch goes on S8  a
+ * write to a file opened for reading refuses the whole submission, 5040 (1.15) or 5019 (1.20);
+ *       nothing of it is in the batch
+ *   S9  an entry of 0 bytes is never told
+ *   S10 a file without a name cannot be registered, 5031
+ *   S11 level 3 of the statistics fills as many GPUs as there are, and counts a write by posix once
+ *   S12 each I/O leaves a context more on its thread's stack
+ *   S13 driver open spins for ever where there is no /proc/modules, and calls exit(1) in the middle
+ * of I/O when the CUDA driver fails it
+ *
+ * UNVERIFIED, taken as written here until a run with direct I/O settles it:
+ *   F1  S4 and S7 hold for direct I/O too
+ *   F2  entries of a submission that fails half-way (`refuse`) stay in the batch
+ *   F3  the direct way needs a registered base, whole blocks of 4 KiB
  */
 #ifndef FAKES_CUFILE_H
 #define FAKES_CUFILE_H
@@ -54,6 +63,7 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_SHORT,
     FAULT_STATUS,
+    FAULT_ERROR,
     FAULT_LATE,
     FAULT_TWICE,
     FAULT_STRANGER,
@@ -77,7 +87,7 @@ struct entry {
     struct entry *next;
     struct cufile_io copy, *given; /* given: read when the I/O runs */
     unsigned delay;
-    bool canceled;
+    bool canceled; /* told as such, or silent */
     struct fault fault;
 };
 
@@ -132,6 +142,7 @@ void cufile_unlock(void);
 ssize_t cufile_move(struct file *file, uintptr_t base, size_t size, off_t file_offset,
                     off_t base_offset, bool write);
 struct file *cufile_file(cufile_handle handle);
+bool cufile_writable(const struct file *file);
 /* The fault that the next entry meets. */
 struct fault cufile_draw_fault(void);
 void cufile_run_late(void);

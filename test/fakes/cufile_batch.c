@@ -18,7 +18,7 @@ FAKE_API struct cufile_error cuFileBatchIOSetUp(cufile_batch *batch, unsigned co
 {
     ENTER("cuFileBatchIOSetUp");
     if (count == 0 || count > cufile.batch_max)
-        return cufile_leave(CUFILE_ERR_INVALID_VALUE); /* seen */
+        return cufile_leave(CUFILE_ERR_INVALID_VALUE); /* S3 */
     struct batch *made = calloc(1, sizeof(*made));
     made->size = count;
     made->last = &made->first;
@@ -69,7 +69,14 @@ FAKE_API struct cufile_error cuFileBatchIOSubmit(cufile_batch handle, unsigned c
     (void)flags;
     ENTER("cuFileBatchIOSubmit");
     if (count > batch->size - batch->count)
-        return cufile_leave(CUFILE_ERR_BATCH_SUBMIT); /* seen */
+        return cufile_leave(CUFILE_ERR_BATCH_SUBMIT); /* S2 */
+    for (unsigned i = 0; i < count; i++) {
+        if (ios[i].mode != CUFILE_BATCH || cufile_file(ios[i].file) == NULL)
+            return cufile_leave(CUFILE_ERR_INVALID_VALUE);
+        if (ios[i].opcode == CUFILE_WRITE && !cufile_writable(cufile_file(ios[i].file))) /* S8 */
+            return cufile_leave(cufile.version < 1200 ? CUFILE_ERR_BATCH_SUBMIT
+                                                      : CUFILE_ERR_OPEN_FLAG);
+    }
     cufile.submissions++;
     if (count > cufile.largest)
         cufile.largest = count;
@@ -80,10 +87,9 @@ FAKE_API struct cufile_error cuFileBatchIOSubmit(cufile_batch handle, unsigned c
             pthread_cond_wait(&cufile.moved, &cufile.lock);
         struct fault fault = cufile_draw_fault();
         if (fault.kind == FAULT_REFUSE)
-            return cufile_leave((int)fault.value); /* F8 */
-        if (ios[i].mode != CUFILE_BATCH || cufile_file(ios[i].file) == NULL)
-            return cufile_leave(CUFILE_ERR_INVALID_VALUE);
-        put(batch, &ios[i], fault);
+            return cufile_leave((int)fault.value); /* F2 */
+        if (ios[i].size > 0)                       /* S9 */
+            put(batch, &ios[i], fault);
     }
     return cufile_leave(CUFILE_OK);
 }
@@ -105,33 +111,48 @@ void cufile_run_late(void)
     }
 }
 
-/* Runs it and tells its end. True: the entry is kept for later. */
-static bool finish(struct batch *batch, struct entry *entry, struct cufile_event *event)
+static void add_extra(struct batch *batch, uintptr_t cookie, int status)
+{
+    if (batch->extra_count < sizeof(batch->extra) / sizeof(batch->extra[0]))
+        batch->extra[batch->extra_count++] = (struct cufile_event){(void *)cookie, status, 4096};
+}
+
+/* Runs it. True: *event tells its end. */
+static bool finish(struct batch *batch, struct entry *entry, struct cufile_event *event, int *error)
 {
     const struct cufile_io *io = cufile.late ? entry->given : &entry->copy;
+    const struct fault *fault = &entry->fault;
+    ssize_t moved = 0;
+    bool told = true;
     *event = (struct cufile_event){io->cookie, CUFILE_COMPLETE, 0};
-    if (entry->canceled) {
+    if (entry->canceled && cufile.cancel == 1) {
         event->status = CUFILE_CANCELED;
-    } else if (entry->fault.kind == FAULT_STATUS || entry->fault.kind == FAULT_LATE) {
-        event->status = (int)entry->fault.value;
-        event->result = (size_t)entry->fault.result;
+    } else if (fault->kind == FAULT_STATUS || fault->kind == FAULT_LATE) {
+        event->status = (int)fault->value;
+        moved = fault->result;
+    } else if (fault->kind == FAULT_ERROR) {
+        moved = -1;
     } else {
-        ssize_t moved =
-            move(entry, entry->fault.kind == FAULT_SHORT ? (size_t)entry->fault.value : io->size);
-        event->result = (size_t)moved;
-        if (moved < 0)
-            event->status = CUFILE_FAILED;
+        moved = move(entry, fault->kind == FAULT_SHORT ? (size_t)fault->value : io->size);
+        told = !entry->canceled; /* S4 */
     }
-    if (entry->fault.kind == FAULT_TWICE && batch->extra_count < 4)
-        batch->extra[batch->extra_count++] = (struct cufile_event){io->cookie, CUFILE_PENDING, 0};
-    if (entry->fault.kind == FAULT_STRANGER && batch->extra_count < 4)
-        batch->extra[batch->extra_count++] =
-            (struct cufile_event){(void *)(uintptr_t)987654, CUFILE_COMPLETE, 4096};
-    if (entry->fault.kind != FAULT_LATE)
-        return false;
-    entry->next = cufile.late_entries;
-    cufile.late_entries = entry;
-    return true;
+    event->result = (size_t)moved;
+    if (moved < 0 && fault->kind != FAULT_STATUS && fault->kind != FAULT_LATE) { /* S7 */
+        *error = CUFILE_ERR_IO;
+        event->status = CUFILE_FAILED;
+        told = told && cufile.version >= 1200;
+    }
+    if (fault->kind == FAULT_TWICE)
+        add_extra(batch, (uintptr_t)io->cookie, CUFILE_PENDING);
+    if (fault->kind == FAULT_STRANGER)
+        add_extra(batch, 987654, CUFILE_COMPLETE);
+    if (fault->kind == FAULT_LATE) {
+        entry->next = cufile.late_entries;
+        cufile.late_entries = entry;
+    } else {
+        free(entry);
+    }
+    return told;
 }
 
 /* The entry to be told next, taken out; NULL: none yet. */
@@ -164,25 +185,25 @@ FAKE_API struct cufile_error cuFileBatchIOGetStatus(cufile_batch handle, unsigne
 {
     struct batch *batch = handle;
     unsigned max = *count, found = 0;
+    int error = CUFILE_OK;
+    struct entry *entry;
     (void)min;
     (void)timeout;
-    *count = 0;
     ENTER("cuFileBatchIOGetStatus");
     if (max > cufile.sparse)
         max = cufile.sparse;
     while (batch->extra_count > 0 && found < max)
         events[found++] = batch->extra[--batch->extra_count];
-    while (found < max) {
-        struct entry *entry = take(batch);
-        if (entry == NULL)
-            break;
-        if (!finish(batch, entry, &events[found++]))
-            free(entry);
+    while (found < max && error == CUFILE_OK && (entry = take(batch)) != NULL) {
+        struct cufile_event event;
+        if (finish(batch, entry, &event, &error))
+            events[found++] = event;
     }
     for (struct entry *e = batch->first; e != NULL; e = e->next)
         e->delay -= e->delay > 0;
-    *count = found;
-    return cufile_leave(CUFILE_OK);
+    if (error == CUFILE_OK)
+        *count = found;
+    return cufile_leave(error);
 }
 
 FAKE_API struct cufile_error cuFileBatchIOCancel(cufile_batch handle);
@@ -192,8 +213,8 @@ FAKE_API struct cufile_error cuFileBatchIOCancel(cufile_batch handle)
     ENTER("cuFileBatchIOCancel");
     if (cufile.cancel == 2)
         return cufile_leave(CUFILE_ERR_BATCH_CANCEL);
-    for (struct entry *e = batch->first; e != NULL && cufile.cancel == 0; e = e->next)
-        e->canceled = true; /* F4 */
+    for (struct entry *e = batch->first; e != NULL; e = e->next)
+        e->canceled = true;
     return cufile_leave(CUFILE_OK);
 }
 
