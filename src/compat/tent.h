@@ -12,9 +12,7 @@
 /* Memory that was given out. */
 struct tent_memory {
     void *pointer;
-    bool engines;              /* which one is used */
-    struct yolk_memory memory; /* of a transport */
-    struct memory_segment segment;
+    size_t size;
 };
 struct tent_engine {
     struct yolk_peer *peer;

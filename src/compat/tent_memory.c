@@ -51,31 +51,17 @@ static enum yolk_status place(void *pointer, size_t size, const char *location)
     return YOLK_OK;
 }
 
-static void release(struct tent_engine *engine, struct tent_memory *memory)
+static enum yolk_status obtain(size_t size, const char *location, struct tent_memory *out)
 {
-    if (memory->engines)
-        yolk_engine_memory_free(yolk_peer_engine(engine->peer), &memory->memory);
-    else
-        memory_segment_destroy(&memory->segment);
-}
-
-static enum yolk_status obtain(struct tent_engine *engine, size_t size, const char *location,
-                               struct tent_memory *out)
-{
-    memset(out, 0, sizeof(*out));
     if (size == 0)
         return base_fail(YOLK_ERR_INVALID, 0, "memory of 0 bytes");
-    enum yolk_status status =
-        yolk_engine_memory_alloc(yolk_peer_engine(engine->peer), size, &out->memory);
-    out->engines = status == YOLK_OK;
-    if (status == YOLK_ERR_UNSUPPORTED || status == YOLK_ERR_NO_ROUTE)
-        status = memory_segment_create(size, NULL, &out->segment);
+    out->size = size;
+    enum yolk_status status = memory_pages_create(size, &out->pointer);
     if (status != YOLK_OK)
         return status;
-    out->pointer = out->engines ? out->memory.pointer : out->segment.address;
     status = place(out->pointer, size, location);
     if (status != YOLK_OK)
-        release(engine, out);
+        memory_pages_destroy(out->pointer, size);
     return status;
 }
 
@@ -102,20 +88,20 @@ static int allocate(tent_engine_t handle, void **addr, size_t size,
                     const tent_memory_options_t *options, const char *location, const char *what)
 {
     struct tent_engine *engine = handle;
-    struct tent_memory memory;
+    struct tent_memory memory = {0};
     if (engine == NULL || addr == NULL || location == NULL)
         return compat_tent_invalid(what,
                                    "needs an engine, room for the address, and where it shall be");
     enum yolk_status status = options != NULL ? check_options(engine, options) : YOLK_OK;
     if (status == YOLK_OK)
-        status = obtain(engine, size, location, &memory);
+        status = obtain(size, location, &memory);
     if (status != YOLK_OK)
         return compat_tent_answer(status, what);
     status = keep(engine, &memory);
     if (status == YOLK_OK)
         *addr = memory.pointer;
     else
-        release(engine, &memory);
+        memory_pages_destroy(memory.pointer, memory.size);
     return compat_tent_answer(status, what);
 }
 
@@ -138,7 +124,7 @@ int tent_free_memory(tent_engine_t handle, void *addr)
         return compat_tent_invalid("tent_free_memory", "needs an engine and an address");
     enum yolk_status status =
         base_fail(YOLK_ERR_NOT_FOUND, 0, "address %p was not given out here", addr);
-    struct tent_memory memory;
+    struct tent_memory memory = {0};
     mutex_lock(&engine->lock);
     for (size_t i = 0; i < engine->memory_count && status != YOLK_OK; i++) {
         if (engine->memories[i].pointer != addr)
@@ -153,16 +139,14 @@ int tent_free_memory(tent_engine_t handle, void *addr)
     }
     mutex_unlock(&engine->lock);
     if (status == YOLK_OK)
-        release(engine, &memory);
+        memory_pages_destroy(memory.pointer, memory.size);
     return compat_tent_answer(status, "tent_free_memory");
 }
 
-/* The engine is gone, and what its transports made with it. */
 void compat_tent_memories_free(struct tent_engine *engine)
 {
     for (size_t i = 0; i < engine->memory_count; i++)
-        if (!engine->memories[i].engines)
-            memory_segment_destroy(&engine->memories[i].segment);
+        memory_pages_destroy(engine->memories[i].pointer, engine->memories[i].size);
     free(engine->memories);
 }
 

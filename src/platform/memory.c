@@ -191,6 +191,21 @@ void memory_unmap(struct memory_mapping *mapping)
     mapping->size = 0;
 }
 
+int memory_pages_create(size_t size, void **address)
+{
+    void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return base_fail(YOLK_ERR_NO_MEMORY, errno, "no memory for %zu bytes", size);
+    *address = pages;
+    return YOLK_OK;
+}
+
+void memory_pages_destroy(void *address, size_t size)
+{
+    (void)munmap(address, size);
+}
+
 int memory_prefer_node(void *address, size_t size, unsigned node)
 {
     enum { NODES_MAX = 1024, BITS = 8 * sizeof(unsigned long) };

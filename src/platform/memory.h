@@ -51,6 +51,9 @@ YOLK_MUST_USE int memory_prefault(void *address, size_t size, unsigned threads,
                                   uint64_t deadline_ns, size_t *done);
 /* A wish, in this thread: maps what the range has, before it is copied from or to. */
 void memory_map_ahead(void *address, size_t size, bool write);
+/* Zeroed pages of this process's own. NO_MEMORY. */
+YOLK_MUST_USE int memory_pages_create(size_t size, void **address);
+void memory_pages_destroy(void *address, size_t size);
 /* Pages of it that are not there yet are taken from this NUMA node while it has any. INVALID: there
  * is no such node; UNSUPPORTED: the system lets nobody say. address begins a page. */
 YOLK_MUST_USE int memory_prefer_node(void *address, size_t size, unsigned node);

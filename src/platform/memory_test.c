@@ -179,6 +179,26 @@ static void says_what_is_available(void **state)
     assert_true(available <= all);
 }
 
+static void pages(void **state)
+{
+    (void)state;
+    void *memory;
+    assert_int_equal(memory_pages_create(100000, &memory), YOLK_OK);
+    assert_int_equal((uintptr_t)memory % memory_page_size(), 0);
+    for (size_t i = 0; i < 100000; i += 4096)
+        assert_int_equal(((uint8_t *)memory)[i], 0);
+    /* Node 0 is there always; who may not say so hears it. */
+    int status = memory_prefer_node(memory, 100000, 0);
+    assert_true(status == YOLK_OK || status == YOLK_ERR_UNSUPPORTED);
+    if (status == YOLK_OK) {
+        assert_int_equal(memory_prefer_node(memory, 100000, 1000), YOLK_ERR_INVALID);
+        assert_non_null(strstr(yolk_last_error(), "NUMA node 1000"));
+    }
+    assert_int_equal(memory_prefer_node(memory, 100000, 5000), YOLK_ERR_INVALID);
+    memory_pages_destroy(memory, 100000);
+    assert_int_equal(memory_pages_create(SIZE_MAX / 2, &memory), YOLK_ERR_NO_MEMORY);
+}
+
 static void copies(void **state)
 {
     (void)state;
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test(prefault_stops),
         cmocka_unit_test(maps_ahead),
         cmocka_unit_test(says_what_is_available),
+        cmocka_unit_test(pages),
         cmocka_unit_test(copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
