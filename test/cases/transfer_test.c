@@ -112,8 +112,11 @@ static void storm_close(struct storm_world *w)
 
 static struct yolk_task_status storm_read(struct storm_world *w)
 {
-    const struct yolk_request request = {
-        .opcode = YOLK_READ, .local = w->local, .segment = w->segment, .size = sizeof(w->local)};
+    const struct yolk_request request = {.opcode = YOLK_READ,
+                                         .local = w->local,
+                                         .segment = w->segment,
+                                         .size = sizeof(w->local),
+                                         .hint = "broken"};
     uint64_t batch;
     enum yolk_status verdict;
     struct yolk_task_status task;
