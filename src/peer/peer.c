@@ -13,6 +13,7 @@
 #include "peer/metrics_http.h"
 #include "platform/clock.h"
 #include "platform/random.h"
+#include "platform/sysfs.h"
 #include "transport/loop/loop.h"
 #include "transport/posix/posix.h"
 #include "transport/tcp/tcp.h"
@@ -378,6 +379,17 @@ static enum yolk_status check_location(const char *location)
     return base_fail(YOLK_ERR_INVALID, 0, "location \"%s\": must be *, cpu:N or cuda:N", location);
 }
 
+/* "*" is found out, as far as pages are there already. */
+static const char *locate(const void *pointer, uint64_t size, const char *location,
+                          char found[PEER_LOCATION_MAX])
+{
+    int node;
+    if (strcmp(location, "*") != 0 || memory_node(pointer, size, &node) != YOLK_OK)
+        return location;
+    snprintf(found, PEER_LOCATION_MAX, "cpu:%d", node);
+    return found;
+}
+
 enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint64_t size,
                                     const char *location, enum yolk_permission permission)
 {
@@ -395,8 +407,10 @@ enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint6
         status = yolk_engine_register(peer->engine, pointer, size);
     if (status != YOLK_OK)
         return status;
-    status = peer_registry_add(&peer->registry, (uint64_t)(uintptr_t)pointer, size, location,
-                               permission, clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
+    char found[PEER_LOCATION_MAX];
+    status = peer_registry_add(&peer->registry, (uint64_t)(uintptr_t)pointer, size,
+                               locate(pointer, size, location, found), permission,
+                               clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
     if (status != YOLK_OK)
         base_ignore(yolk_engine_unregister(peer->engine, pointer, size));
     return status;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 #include "base/limits.h"
 #include "peer/internal.h"
 #include "platform/clock.h"
+#include "platform/memory.h"
+#include "platform/sysfs.h"
 #include "platform/thread.h"
 #include "wire/msg.h"
 
@@ -131,6 +134,45 @@ static void only_what_is_registered(void **state)
     assert_int_equal(yolk_peer_register(w.b, other, SIZE, "nonsense", YOLK_REMOTE_READ),
                      YOLK_ERR_INVALID);
     free(other);
+    close_world(&w);
+}
+
+/* Where its pages are, of memory that has some; of memory that has none nothing is known. */
+static void locations_are_found_out(void **state)
+{
+    (void)state;
+    enum { PAGES = 16 };
+    struct world w = open_world();
+    size_t size = PAGES * memory_page_size();
+    struct yolk_peer_buffer *buffers;
+    size_t count;
+    int node;
+    void *kept[2];
+    for (int touched = 0; touched < 2; touched++) {
+        kept[touched] =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(kept[touched] != MAP_FAILED);
+        if (touched)
+            memset(kept[touched], 1, size);
+        char wanted[16] = "*";
+        if (touched && memory_node(kept[touched], size, &node) == YOLK_OK)
+            snprintf(wanted, sizeof(wanted), "cpu:%d", node);
+        assert_int_equal(yolk_peer_register(w.b, kept[touched], size, "*", YOLK_REMOTE_READ),
+                         YOLK_OK);
+        assert_int_equal(yolk_peer_buffers(w.a, w.segment, &buffers, &count), YOLK_OK);
+        bool seen = false;
+        for (size_t i = 0; i < count; i++) {
+            if (buffers[i].address != (uint64_t)(uintptr_t)kept[touched])
+                continue;
+            assert_string_equal(buffers[i].location, wanted);
+            seen = true;
+        }
+        assert_true(seen);
+        free(buffers);
+        assert_int_equal(yolk_peer_unregister(w.b, kept[touched], size), YOLK_OK);
+    }
+    munmap(kept[0], size);
+    munmap(kept[1], size);
     close_world(&w);
 }
 
@@ -613,6 +655,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moves_bytes_both_ways),
         cmocka_unit_test(only_what_is_registered),
+        cmocka_unit_test(locations_are_found_out),
         cmocka_unit_test(names_and_handles),
         cmocka_unit_test(a_restarted_peer),
         cmocka_unit_test(one_failure_is_told_after_a_restart),
