@@ -302,6 +302,8 @@ enum yolk_status compat_engine_config(const struct compat_settings *own, bool te
     if (status == YOLK_OK)
         status = take_own(&loader, own);
     config->quiet = atomic_exchange(&told, true);
+    if (!tent && !config->quiet && variable(environment, "MC_TENT_CONF") != NULL)
+        log_warn("MC_TENT_CONF is not looked at: neither MC_USE_TENT nor MC_USE_TEV1 is set");
     if (status == YOLK_OK)
         status = base_config_environment(config, environment);
     if (status == YOLK_OK &&

@@ -8,10 +8,11 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "engine/bulk.h"
 #include "peer/internal.h"
 #include "platform/clock.h"
 
-enum { PENDING_MAX = 4096, LOOK_NS = 200 * 1000, TARGETS_MAX = 64 };
+enum { PENDING_MAX = 4096, LOOK_NS = 200 * 1000, TARGETS_MAX = 64, LOOK_TASKS = 64 };
 
 struct peer_pending {
     struct base_list node;
@@ -55,16 +56,24 @@ static void pending_free(struct yolk_peer *peer, struct peer_pending *pending)
     free(pending);
 }
 
+/* Makes progress as a wait does: a poll would end for good what failed, where failover is not for
+ * polls. */
 static enum outcome look_at(struct yolk_peer *peer, const struct peer_pending *pending)
 {
-    for (uint32_t i = 0; i < pending->count; i++) {
-        struct yolk_task_status status;
-        if (yolk_engine_batch_poll(peer->engine, pending->batch, pending->first + i, &status) !=
-                YOLK_OK ||
-            (status.terminal && status.status != YOLK_OK))
+    struct yolk_task_status tasks[LOOK_TASKS];
+    if (yolk_engine_batch_progress(peer->engine, pending->batch, NULL) != YOLK_OK)
+        return OUTCOME_DROP;
+    for (uint32_t from = 0; from < pending->count; from += LOOK_TASKS) {
+        uint32_t left = pending->count - from, count = left < LOOK_TASKS ? left : LOOK_TASKS;
+        if (engine_batch_look(peer->engine, pending->batch, pending->first + from, count, tasks) !=
+            YOLK_OK)
             return OUTCOME_DROP;
-        if (!status.terminal)
-            return OUTCOME_WAIT;
+        for (uint32_t i = 0; i < count; i++) {
+            if (!tasks[i].terminal)
+                return OUTCOME_WAIT;
+            if (tasks[i].status != YOLK_OK)
+                return OUTCOME_DROP;
+        }
     }
     return OUTCOME_SEND;
 }
