@@ -78,6 +78,27 @@ def _(c):
     check_equal(run(c)[0], ALONE + HEARD)
 
 
+@test("tent.the_library_has_what_its_headers_say")
+def _(_c):
+    """Each function of both headers, and nothing else; of upstream's each one."""
+    if shutil.which("nm") is None:
+        raise Skip("nm is not installed")
+    text = subprocess.run(["nm", "-D", "--defined-only", os.path.join(build_dir(), "libtransfer_engine.so")],
+                          stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+    exported = {line.split()[2] for line in text.splitlines() if line.split()[1] == "T"}
+    declared = {"yolk_last_error"}
+    for header, mark in (("mooncake/transfer_engine_c.h", "MOONCAKE_ENGINE_API"), ("tent/transfer_engine.h", "TENT_API")):
+        with open(os.path.join(ROOT, "include", header), encoding="utf-8") as file:
+            declared |= set(re.findall(mark + r"\s[^;(]*?(\w+)\(", file.read()))
+    check_equal(sorted(exported), sorted(declared))
+    upstream = """load_config_from_file set_config create_engine destroy_engine available segment_name rpc_server_addr_port
+        open_segment close_segment get_segment_info free_segment_info allocate_memory allocate_memory_ex free_memory
+        register_memory register_memory_with_perm register_memory_ex register_memory_batch register_memory_batch_ex
+        unregister_memory unregister_memory_batch allocate_batch free_batch submit submit_notif send_notifs recv_notifs
+        free_notifs task_status task_status_list overall_status cancel_task get_nic_load_stats"""
+    check_equal({"tent_" + name for name in upstream.split()} - exported, set())
+
+
 @test("tent.two_processes")
 def _(c):
     between(c)
