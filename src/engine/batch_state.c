@@ -614,6 +614,9 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
     enum batch_outcome outcome = slice_ended(state, now_ns, index, status, transferred);
     for (uint32_t i = state->touched_first; i <= state->touched_last; i++)
         settle(state, i);
+    /* Whatever became of it: the window has room again for what the other members still miss. */
+    if (batch_state_has_work(state, head))
+        enqueue(state, head);
     return outcome;
 }
 
