@@ -89,7 +89,7 @@ def _(_c):
     declared = {"yolk_last_error"}
     for header, mark in (("mooncake/transfer_engine_c.h", "MOONCAKE_ENGINE_API"), ("tent/transfer_engine.h", "TENT_API")):
         with open(os.path.join(ROOT, "include", header), encoding="utf-8") as file:
-            declared |= set(re.findall(mark + r"\s[^;(]*?(\w+)\(", file.read()))
+            declared |= set(re.findall(r"^" + mark + r"\s[^;(]*?(\w+)\(", file.read(), re.M))
     check_equal(sorted(exported), sorted(declared))
     upstream = """load_config_from_file set_config create_engine destroy_engine available segment_name rpc_server_addr_port
         open_segment close_segment get_segment_info free_segment_info allocate_memory allocate_memory_ex free_memory
