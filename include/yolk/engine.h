@@ -101,7 +101,11 @@ struct yolk_engine_options {
      * and wait try again all the same. ON by default. */
     enum yolk_switch failover_on_poll;
     enum yolk_switch strict; /* each request is YOLK_REQUEST_DIRECT; OFF by default */
-    uint64_t staging_bytes;  /* of host memory for staged transfers; 0: the default (64 MiB) */
+    /* Host memory for staged transfers: where no transport that reaches a segment takes the
+     * caller's memory, but one takes the engine's, the bytes go through this, in chunks of a 64th
+     * of it (4 KiB to 1 MiB), one being copied while others are moved. Allocated at first need;
+     * who finds none free waits in turn. 0: the default (64 MiB); at least 8 KiB. */
+    uint64_t staging_bytes;
     /* Transports out of shared libraries (plugin.h), after those of `transports`: absolute paths,
      * separated by ':' or a line's end; NULL: none. One that cannot be loaded fails the creation.
      */
@@ -114,7 +118,7 @@ struct yolk_engine_options {
 void yolk_engine_options_init(struct yolk_engine_options *options);
 
 /* YOLK_ERR_NO_ROUTE if no transport works, the text naming each and why. CONFIG, INVALID: what is
- * wrong with which option. UNSUPPORTED: an option that this build cannot act on. */
+ * wrong with which option. */
 YOLK_MUST_USE enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
                                                   struct yolk_engine **out);
 /* Cancels all batches, drains, frees. YOLK_ERR_BUSY while segments are served, and while memory is
@@ -130,7 +134,8 @@ int yolk_engine_has_transport(const struct yolk_engine *engine, const char *name
  * The same range registered again counts up. A range inside a registered one is another reference
  * to that one (its own unregister gives it back). One that contains or cuts a registered range is
  * refused (YOLK_ERR_OVERLAP). If no transport accepts the
- * memory: YOLK_ERR_UNSUPPORTED, and yolk_last_error() names each one and why. */
+ * memory, its transfers are staged (see staging_bytes); if that cannot be either, or the engine is
+ * strict: YOLK_ERR_UNSUPPORTED, and yolk_last_error() names each one and why. */
 YOLK_MUST_USE enum yolk_status yolk_engine_register(struct yolk_engine *engine, void *pointer,
                                                     uint64_t size);
 /* pointer and size as registered. NOT_REGISTERED; BUSY while a request on it is in flight or
@@ -281,6 +286,7 @@ struct yolk_task_status {
     uint64_t transferred;    /* never goes down */
     uint64_t cookie;
     char transport[16]; /* that ran last; "" before */
+    int staged;         /* 1: some of its bytes went, or go, through the engine's own memory */
 };
 
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine,
@@ -377,7 +383,8 @@ YOLK_MUST_USE enum yolk_status yolk_engine_describe_route(struct yolk_engine *en
                                                           char **text);
 
 struct yolk_engine_stats {
-    uint64_t tasks_merged; /* joined to the one before them, of those submitted */
+    uint64_t tasks_merged;               /* joined to the one before them, of those submitted */
+    uint64_t tasks_staged, bytes_staged; /* through the engine's own memory; of those below too */
     uint64_t tasks_submitted, tasks_ok, tasks_failed, tasks_canceled, tasks_timeout, tasks_stuck;
     uint64_t slices_submitted, slices_retried, slices_failed_over;
     uint64_t completions_unknown; /* late or doubled ones, ignored */

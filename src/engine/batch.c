@@ -55,6 +55,8 @@ static struct batch *new_chunk(struct batch_table *table)
     for (uint32_t i = 0; i < ENGINE_BATCH_CHUNK; i++) {
         pthread_mutex_init(&chunk[i].lock, NULL);
         base_list_init(&chunk[i].quarantine);
+        staging_user_init(&chunk[i].stage.user);
+        chunk[i].stage.head = STAGING_NONE;
         base_list_init(&chunk[i].gate.node);
         atomic_init(&chunk[i].gate.released, BATCH_NONE);
         chunk[i].index = table->count + i;
@@ -152,6 +154,7 @@ static void tell_status(struct yolk_engine *engine, const struct batch *batch, u
     out->status = task->terminal ? task->failure : YOLK_OK;
     out->transferred = task->done;
     out->cookie = task->cookie;
+    out->staged = batch->tasks[task->head].staged;
     if (transport != ENGINE_NO_TRANSPORT) {
         const char *name = engine->transports[transport].ops.name;
         memcpy(out->transport, name, strnlen(name, sizeof(out->transport) - 1));
@@ -295,7 +298,7 @@ static uint32_t collect_fds(struct yolk_engine *engine, struct batch *batch, str
         *complete = *complete && n > 0;
         count += n;
     }
-    *complete = *complete && count > 0 && batch->gate.held == 0;
+    *complete = *complete && count > 0 && batch->gate.held == 0 && !stage_is_busy(&batch->stage);
     return count;
 }
 

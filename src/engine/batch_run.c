@@ -10,11 +10,6 @@
 
 enum { POLL_MAX = 64, FULL_SKIPS_MAX = 32 };
 
-static struct engine_io *io_at(struct batch *batch, uint32_t slice)
-{
-    return &batch->ios[slice / ENGINE_IO_CHUNK][slice % ENGINE_IO_CHUNK];
-}
-
 /* Room for the io of this slice, at an address that stays. */
 static bool io_reserve(struct batch *batch, uint32_t slice)
 {
@@ -107,7 +102,9 @@ static void cancel_slices(struct yolk_engine *engine, struct batch *batch, uint3
         if (!batch_state_shares(&batch->state, i, index) || batch->state.slices[i].cancel_asked)
             continue;
         batch->state.slices[i].cancel_asked = true;
-        struct engine_channel *channel = &batch->channels[io_at(batch, i)->channel];
+        if (!stage_is_posted(engine, batch_io_at(batch, i)))
+            continue; /* it never will be */
+        struct engine_channel *channel = &batch->channels[batch_io_at(batch, i)->channel];
         engine->transports[channel->transport].ops.cancel(channel->channel,
                                                           batch_state_cookie(&batch->state, i));
     }
@@ -124,8 +121,8 @@ void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t in
 }
 
 /* All tasks that are cut into slices together. */
-static void end_group(struct yolk_engine *engine, struct batch *batch, uint32_t head,
-                      enum yolk_status status)
+void batch_end_group(struct yolk_engine *engine, struct batch *batch, uint32_t head,
+                     enum yolk_status status)
 {
     uint32_t end = head + batch->state.tasks[head].members;
     for (uint32_t i = head; i < end; i++)
@@ -133,11 +130,12 @@ static void end_group(struct yolk_engine *engine, struct batch *batch, uint32_t 
 }
 
 /* One slice is over: DONE, FAILED or a completion. The cookie is known to be of a taken slice. */
-static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t cookie,
-                       enum yolk_status status, uint64_t transferred, uint64_t now_ns)
+void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t cookie,
+                      enum yolk_status status, uint64_t transferred, uint64_t now_ns)
 {
-    struct engine_channel *channel = &batch->channels[io_at(batch, (uint32_t)cookie)->channel];
-    uint64_t size = io_at(batch, (uint32_t)cookie)->io.size;
+    struct engine_channel *channel =
+        &batch->channels[batch_io_at(batch, (uint32_t)cookie)->channel];
+    uint64_t size = batch_io_at(batch, (uint32_t)cookie)->io.size;
     uint32_t index;
     if (transferred > size)
         transferred = size;
@@ -146,7 +144,8 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
         batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
     assert(outcome != BATCH_UNKNOWN);
     struct engine_task *task = &batch->tasks[index];
-    counted_over(engine, batch, task, io_at(batch, (uint32_t)cookie), status, transferred, now_ns);
+    counted_over(engine, batch, task, batch_io_at(batch, (uint32_t)cookie), status, transferred,
+                 now_ns);
     engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
     if (failover_blames_route(status))
         channel->broken = true;
@@ -168,12 +167,15 @@ static void slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t
     }
 }
 
-static bool is_taken(const struct batch *batch, uint64_t cookie)
+/* The io of a taken slice; NULL: there is none of this cookie any more. */
+static const struct engine_io *batch_io_of(const struct batch *batch, uint64_t cookie)
 {
     uint32_t slice = (uint32_t)cookie;
     return slice < batch->state.slice_count &&
-           batch->state.slices[slice].state == BATCH_SLICE_TAKEN &&
-           batch_state_cookie(&batch->state, slice) == cookie;
+                   batch->state.slices[slice].state == BATCH_SLICE_TAKEN &&
+                   batch_state_cookie(&batch->state, slice) == cookie
+               ? batch_io_at(batch, slice)
+               : NULL;
 }
 
 static bool poll_channel(struct yolk_engine *engine, struct batch *batch, uint32_t index)
@@ -188,16 +190,21 @@ static bool poll_channel(struct yolk_engine *engine, struct batch *batch, uint32
         uint64_t now_ns = count > 0 ? engine_now(engine) : 0;
         for (uint32_t i = 0; i < count; i++) {
             const struct yolk_completion *c = &completions[i];
+            const struct engine_io *entry = batch_io_of(batch, c->cookie);
             /* Doubled, late, or another channel's: nobody waits for it. */
-            if (!is_taken(batch, c->cookie) ||
-                io_at(batch, (uint32_t)c->cookie)->channel != index) {
+            if (entry == NULL || entry->channel != index || !stage_is_posted(engine, entry)) {
                 uint32_t task;
                 (void)batch_state_complete(&batch->state, now_ns, UINT64_MAX, c->status, 0, &task);
                 ENGINE_COUNT(engine, unknown, 1);
                 continue;
             }
+            if (entry->chunk != STAGING_NONE) {
+                stage_io_over(engine, batch, (uint32_t)c->cookie, c->status, c->transferred,
+                              now_ns);
+                continue;
+            }
             batch->channels[index].in_flight--;
-            slice_over(engine, batch, c->cookie, c->status, c->transferred, now_ns);
+            batch_slice_over(engine, batch, c->cookie, c->status, c->transferred, now_ns);
         }
         moved = moved || count > 0;
     } while (count == POLL_MAX);
@@ -276,6 +283,11 @@ static uint32_t accepted_by(const struct engine_task *task)
     return task->registration != NULL ? task->registration->accepted : UINT32_MAX;
 }
 
+static bool is_staged(const struct engine_task *task, uint8_t transport)
+{
+    return (accepted_by(task) & UINT32_C(1) << transport) == 0;
+}
+
 /* The channel chosen before in this pass, if nothing tells this task from that one. A route in
  * trouble is looked at anew by each task: its breaker counts them. */
 static bool same_choice(const struct batch *batch, const struct engine_task *task, uint32_t tried,
@@ -295,6 +307,43 @@ static bool same_choice(const struct batch *batch, const struct engine_task *tas
     return true;
 }
 
+/* The first route that takes the caller's memory, then the first that takes the engine's in its
+ * place; one that is hinted at comes before both. */
+static enum yolk_status pick_route(struct yolk_engine *engine, const struct engine_task *task,
+                                   uint32_t tried, uint64_t now_ns, uint8_t *transport)
+{
+    struct route_query query = {.segment = task->segment,
+                                .opcode = task->opcode,
+                                .accepted = accepted_by(task),
+                                .tried = tried,
+                                .wish = task->wish,
+                                .memory = task->registration != NULL ? task->registration->memory
+                                                                     : POLICY_CPU,
+                                .local = task->local,
+                                .offset = task->offset,
+                                .size = task->size};
+    bool may_stage = task->registration != NULL && !task->wish.direct;
+    if (may_stage && task->wish.hint != ENGINE_NO_TRANSPORT && is_staged(task, task->wish.hint)) {
+        struct route_query hinted = query;
+        hinted.accepted = stage_accepted(engine, task->registration) & UINT32_C(1)
+                                                                           << task->wish.hint;
+        hinted.memory = POLICY_CPU;
+        enum yolk_status status = engine_route_pick(engine, &hinted, now_ns, NULL, transport);
+        if (status == YOLK_OK || status == YOLK_ERR_AGAIN)
+            return status;
+    }
+    enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, transport);
+    if (status == YOLK_OK || status == YOLK_ERR_AGAIN || !may_stage)
+        return status;
+    query.accepted = stage_accepted(engine, task->registration);
+    query.memory = POLICY_CPU;
+    if (query.accepted == 0)
+        return status;
+    enum yolk_status staged = engine_route_pick(engine, &query, now_ns, NULL, transport);
+    bool tells = status != YOLK_ERR_NO_ROUTE && status != YOLK_ERR_UNSUPPORTED;
+    return tells && staged != YOLK_OK && staged != YOLK_ERR_AGAIN ? status : staged;
+}
+
 /* Chooses a channel for the task that avoids the routes in tried. AGAIN: none is free now. */
 static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch *batch,
                                        struct engine_task *task, uint32_t tried, uint32_t *out)
@@ -308,18 +357,8 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
     counted_dispatch(batch, task, now_ns);
     enum yolk_status failed = YOLK_OK;
     for (;;) {
-        const struct route_query query = {
-            .segment = task->segment,
-            .opcode = task->opcode,
-            .accepted = accepted_by(task),
-            .tried = avoid,
-            .wish = task->wish,
-            .memory = task->registration != NULL ? task->registration->memory : POLICY_CPU,
-            .local = task->local,
-            .offset = task->offset,
-            .size = task->size};
         uint8_t transport;
-        enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, &transport);
+        enum yolk_status status = pick_route(engine, task, avoid, now_ns, &transport);
         if (status != YOLK_OK)
             return failed != YOLK_OK && status != YOLK_ERR_AGAIN ? failed : status;
         status = open_channel(engine, batch, task->segment, transport, out);
@@ -358,16 +397,26 @@ static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *ba
     return status;
 }
 
+/* The largest io of this task on this route. */
+static uint64_t io_bytes_max(const struct yolk_engine *engine, const struct engine_task *task,
+                             uint8_t transport)
+{
+    uint64_t most = engine->transports[transport].limits.slice_bytes_max;
+    uint64_t chunk_bytes = engine->stage.staging.chunk_bytes;
+    return most > chunk_bytes && is_staged(task, transport) ? chunk_bytes : most;
+}
+
 static void fill_io(struct yolk_engine *engine, struct batch *batch, uint32_t slice_index,
                     uint32_t channel)
 {
     const struct batch_slice *slice = &batch->state.slices[slice_index];
     const struct engine_task *task = &batch->tasks[slice->task];
-    struct engine_io *entry = io_at(batch, slice_index);
+    struct engine_io *entry = batch_io_at(batch, slice_index);
     uint8_t transport = batch->channels[channel].transport;
-    uint64_t most = engine->transports[transport].limits.slice_bytes_max;
+    uint64_t most = io_bytes_max(engine, task, transport);
     memset(&entry->io, 0, sizeof(entry->io));
     entry->channel = channel;
+    entry->chunk = STAGING_NONE;
     entry->io.opcode = task->opcode;
     entry->io.local = task->local == NULL ? NULL : task->local + slice->offset;
     entry->io.offset = task->offset + slice->offset;
@@ -379,10 +428,9 @@ static void fill_io(struct yolk_engine *engine, struct batch *batch, uint32_t sl
     entry->io.cookie = batch_state_cookie(&batch->state, slice_index);
 }
 
-enum post { POST_WENT, POST_FULL, POST_ENDED };
-
 /* Posts one taken slice. */
-static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uint32_t slice_index)
+static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batch,
+                                  uint32_t slice_index)
 {
     struct batch_slice *slice = &batch->state.slices[slice_index];
     uint32_t index = slice->task;
@@ -393,24 +441,26 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
     if (status != YOLK_OK) {
         batch_state_untake(&batch->state, slice_index);
         if (status == YOLK_ERR_AGAIN)
-            return POST_FULL;
+            return BATCH_POST_FULL;
         enum yolk_status earlier = batch->state.slices[slice_index].last;
-        end_group(engine, batch, index, earlier != YOLK_OK ? earlier : status);
-        return POST_ENDED;
+        batch_end_group(engine, batch, index, earlier != YOLK_OK ? earlier : status);
+        return BATCH_POST_ENDED;
     }
     struct engine_channel *channel = &batch->channels[channel_index];
     if (channel->full) {
         batch_state_untake(&batch->state, slice_index);
-        return POST_FULL;
+        return BATCH_POST_FULL;
     }
     slice->route = channel->transport;
     batch->tasks[index].last_transport = channel->transport;
     fill_io(engine, batch, slice_index, channel_index);
-    struct yolk_io *io = &io_at(batch, slice_index)->io;
+    if (is_staged(&batch->tasks[index], channel->transport))
+        return stage_post(engine, batch, slice_index);
+    struct yolk_io *io = &batch_io_at(batch, slice_index)->io;
     enum yolk_submit answer =
         engine->transports[channel->transport].ops.submit(channel->channel, io);
     if (answer != YOLK_SUBMIT_AGAIN)
-        counted_post(engine, batch, &batch->tasks[index], io_at(batch, slice_index));
+        counted_post(engine, batch, &batch->tasks[index], batch_io_at(batch, slice_index));
     switch (answer) {
     case YOLK_SUBMIT_QUEUED:
         channel->in_flight++;
@@ -419,20 +469,21 @@ static enum post post_slice(struct yolk_engine *engine, struct batch *batch, uin
     case YOLK_SUBMIT_AGAIN:
         channel->full = true;
         batch_state_untake(&batch->state, slice_index);
-        return POST_FULL;
+        return BATCH_POST_FULL;
     case YOLK_SUBMIT_DONE:
         channel->posted = true; /* it may keep hold of something until its flush */
         /* Only a failure is dated. */
-        slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred,
-                   io->transferred == io->size ? 0 : engine_now(engine));
+        batch_slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred,
+                         io->transferred == io->size ? 0 : engine_now(engine));
         break;
     default:
-        slice_over(engine, batch, io->cookie, io->status != YOLK_OK ? io->status : YOLK_ERR_IO,
-                   io->transferred, engine_now(engine));
+        batch_slice_over(engine, batch, io->cookie,
+                         io->status != YOLK_OK ? io->status : YOLK_ERR_IO, io->transferred,
+                         engine_now(engine));
         break;
     }
     ENGINE_COUNT(engine, slices, 1);
-    return POST_WENT;
+    return BATCH_POST_WENT;
 }
 
 /* How long a slice of this task may be: its route's limit, chosen first if there is none yet. */
@@ -450,39 +501,39 @@ static enum yolk_status slice_limit(struct yolk_engine *engine, struct batch *ba
         if (status != YOLK_OK)
             return status;
     }
-    *limit = engine->transports[batch->channels[channel].transport].limits.slice_bytes_max;
+    *limit = io_bytes_max(engine, task, batch->channels[channel].transport);
     return YOLK_OK;
 }
 
-static enum post post_task(struct yolk_engine *engine, struct batch *batch, uint32_t index,
-                           bool *moved)
+static enum batch_post post_task(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                                 bool *moved)
 {
     for (;;) {
         if (!batch_state_has_work(&batch->state, index))
-            return POST_ENDED;
+            return BATCH_POST_ENDED;
         uint64_t limit;
         enum yolk_status status = slice_limit(engine, batch, index, &limit);
         if (status == YOLK_ERR_AGAIN) {
             batch_state_requeue(&batch->state, index);
-            return POST_FULL;
+            return BATCH_POST_FULL;
         }
         if (status != YOLK_OK) {
-            end_group(engine, batch, index, status);
-            return POST_ENDED;
+            batch_end_group(engine, batch, index, status);
+            return BATCH_POST_ENDED;
         }
         bool no_memory;
         uint32_t slice = batch_state_take(&batch->state, index, limit, &no_memory);
         if (slice == BATCH_NONE) {
             if (no_memory)
-                end_group(engine, batch, index, YOLK_ERR_NO_MEMORY);
-            return POST_ENDED;
+                batch_end_group(engine, batch, index, YOLK_ERR_NO_MEMORY);
+            return BATCH_POST_ENDED;
         }
-        enum post post = post_slice(engine, batch, slice);
-        if (post == POST_FULL)
-            return POST_FULL;
+        enum batch_post post = post_slice(engine, batch, slice);
+        if (post == BATCH_POST_FULL)
+            return BATCH_POST_FULL;
         *moved = true;
-        if (post == POST_ENDED)
-            return POST_ENDED;
+        if (post == BATCH_POST_ENDED)
+            return BATCH_POST_ENDED;
     }
 }
 
@@ -495,7 +546,7 @@ static bool post_level(struct yolk_engine *engine, struct batch *batch, uint8_t 
         uint32_t index = batch_state_dequeue_level(&batch->state, level);
         if (index == BATCH_NONE)
             break;
-        if (post_task(engine, batch, index, &moved) == POST_FULL)
+        if (post_task(engine, batch, index, &moved) == BATCH_POST_FULL)
             full++;
         else
             full = 0;
@@ -529,6 +580,12 @@ static void expire(struct yolk_engine *engine, struct batch *batch)
 
 bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 {
+    bool moved = batch_pass(engine, batch);
+    return (batch->stage.waits && stage_help(engine, batch)) || moved;
+}
+
+bool batch_pass(struct yolk_engine *engine, struct batch *batch)
+{
     bool moved = false;
     counted_pass_begin(batch);
     batch->state.no_retry = batch->no_failover;
@@ -542,6 +599,8 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
     }
     batch->state.no_retry = false;
     expire(engine, batch);
+    if (batch->stage.head != STAGING_NONE)
+        moved = stage_work(engine, batch) || moved;
     if (engine->gate.on)
         (void)gate_release(engine, batch);
     do {
@@ -554,6 +613,8 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
             engine->transports[channel->transport].ops.flush(channel->channel);
         channel->posted = false;
     }
+    if (batch->stage.waits)
+        stage_pass_end(engine, batch);
     counted_pass_end(engine, batch);
     return moved;
 }

@@ -485,6 +485,11 @@ static bool is_wanted(const struct batch_state *state, const struct batch_slice 
     return merge_run(state, slice->task, &offset, slice->size, true) > 0;
 }
 
+bool batch_state_is_wanted(const struct batch_state *state, uint32_t index)
+{
+    return is_wanted(state, &state->slices[index]);
+}
+
 /* The slice waits for the next try under another cookie. */
 static void again(struct batch_state *state, uint32_t index)
 {

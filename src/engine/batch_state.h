@@ -179,6 +179,8 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
                                         enum yolk_status status, uint64_t transferred,
                                         uint32_t *task);
 
+/* Whether any task that has bytes in this slice is not over. */
+bool batch_state_is_wanted(const struct batch_state *state, uint32_t slice);
 /* Whether the slice holds bytes of the task, which is of the same group. */
 bool batch_state_shares(const struct batch_state *state, uint32_t slice, uint32_t task);
 

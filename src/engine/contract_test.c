@@ -115,6 +115,7 @@ static void a_hint_that_can_never_work_is_refused(void **state)
     uint64_t batch = rig_batch(r, 1);
     struct yolk_request request = read_of(r, 0);
     request.hint = "second";
+    request.flags = YOLK_REQUEST_DIRECT; /* else it is staged there */
     assert_int_equal(verdict_of(r, batch, &request), YOLK_ERR_NO_ROUTE);
     told("\"second\"");
     told("refused the local memory");

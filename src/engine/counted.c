@@ -26,11 +26,16 @@ void counted_channel_end(struct yolk_engine *engine, struct batch *batch,
             metrics_attempts(shard, channel->transport, o, channel->attempts[o]);
         channel->attempts[o] = 0;
     }
+    uint64_t staged = channel->pass_staged_bytes;
     uint64_t bounced = channel->pass_bounced_bytes;
+    if (staged > 0)
+        metrics_path_bytes(shard, channel->transport, METRICS_STAGED, staged);
     if (bounced > 0)
         metrics_path_bytes(shard, channel->transport, METRICS_BOUNCE, bounced);
-    if (pass->done_bytes > bounced)
-        metrics_path_bytes(shard, channel->transport, METRICS_DIRECT, pass->done_bytes - bounced);
+    if (pass->done_bytes > staged + bounced)
+        metrics_path_bytes(shard, channel->transport, METRICS_DIRECT,
+                           pass->done_bytes - staged - bounced);
+    channel->pass_staged_bytes = 0;
     channel->pass_bounced_bytes = 0;
     telemetry_count(&channel->segment->routes[channel->transport].load, pass,
                     channel->pass_begin_ns, engine_now(engine));

@@ -54,6 +54,7 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_rwlock_destroy(&engine->segments.lock);
     free(engine->segments.slots);
     pthread_mutex_destroy(&engine->prepared.lock);
+    pthread_mutex_destroy(&engine->stage.lock);
     free(engine->prepared.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
     policy_free(&engine->policies);
@@ -86,6 +87,7 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     pthread_rwlock_init(&engine->segments.lock, NULL);
     engine->segments.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->prepared.lock, NULL);
+    pthread_mutex_init(&engine->stage.lock, NULL);
     engine->prepared.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->batches.lock, NULL);
     engine->batches.free_head = BATCH_NONE;
@@ -95,6 +97,8 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     const struct random random = random_real();
     random_bytes(&random, mine.transport.instance, sizeof(mine.transport.instance));
     enum yolk_status status = gate_start(engine, options);
+    if (status == YOLK_OK)
+        status = stage_init(engine, options->staging_bytes);
     if (status == YOLK_OK)
         status = engine_transports_start(engine, &mine);
     if (status == YOLK_OK)
@@ -127,6 +131,7 @@ enum yolk_status yolk_engine_destroy(struct yolk_engine *engine)
     }
     quarantine_stop(engine);
     prepared_release_all(engine);
+    stage_free(engine);
     segments_close_all(engine);
     registry_clear(engine);
     enum yolk_status status = engine_transports_stop(engine);
@@ -146,6 +151,8 @@ void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out
     struct engine_counters *c = &engine->counters;
     out->tasks_submitted = atomic_load(&c->submitted);
     out->tasks_merged = atomic_load(&c->merged);
+    out->tasks_staged = atomic_load(&c->staged);
+    out->bytes_staged = atomic_load(&c->bytes_staged);
     out->tasks_ok = atomic_load(&c->ok);
     out->tasks_failed = atomic_load(&c->failed);
     out->tasks_canceled = atomic_load(&c->canceled);

@@ -20,6 +20,7 @@
 #include "engine/metrics.h"
 #include "engine/plugin.h"
 #include "engine/policy.h"
+#include "engine/stage.h"
 #include "engine/telemetry.h"
 #include "platform/thread.h"
 
@@ -226,6 +227,7 @@ struct engine_task {
     bool staging; /* its intent is that of the engine's own stages */
     uint8_t last_transport;
     bool counted; /* its result is in the statistics */
+    bool staged;  /* some of its bytes went, or go, through the engine's memory */
 };
 struct engine_channel {
     struct segment *segment; /* referenced */
@@ -237,7 +239,8 @@ struct engine_channel {
     bool broken; /* its link failed: takes nothing new, closed once nothing is in flight */
     uint64_t pass_begin_ns; /* when this pass first posted */
     struct telemetry_pass pass;
-    uint64_t pass_bounced_bytes; /* of those done in this pass */
+    uint64_t pass_staged_bytes;            /* of those done in this pass */
+    uint64_t pass_bounced_bytes;           /* the same; none is counted in both */
     uint32_t attempts[METRICS_OPERATIONS]; /* begun in this pass */
 };
 /* Of one pass over a batch's tasks; segment NULL: none yet. */
@@ -252,6 +255,7 @@ struct engine_io {
     struct yolk_io io;
     uint32_t channel;
     uint32_t posted; /* in ticks */
+    uint32_t chunk;  /* of staging memory; STAGING_NONE: it is direct */
 };
 struct batch {
     pthread_mutex_t lock;
@@ -263,6 +267,7 @@ struct batch {
     bool no_failover; /* in this pass: what a poll finds failed ends its task */
     struct base_list quarantine;
     struct gate_batch gate;
+    struct stage_batch stage;
     uint64_t quarantined_ns;
     struct batch_state state;
     struct engine_task *tasks;
@@ -329,9 +334,21 @@ void engine_forget(struct prepared_entry *entry);
 
 /* -- batch_run.c: progress of one batch; its lock is held -- */
 /* Polls, expires, posts. True if anything moved. */
+bool batch_pass(struct yolk_engine *engine, struct batch *batch);
+/* The same, and for others where this one waits for what they have. */
 bool batch_progress(struct yolk_engine *engine, struct batch *batch);
 void batch_end_task(struct yolk_engine *engine, struct batch *batch, uint32_t task,
                     enum yolk_status status);
+/* All tasks that are cut into slices together. */
+void batch_end_group(struct yolk_engine *engine, struct batch *batch, uint32_t head,
+                     enum yolk_status status);
+/* A taken slice is over, its memory quiet. */
+void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t cookie,
+                      enum yolk_status status, uint64_t transferred, uint64_t now_ns);
+static inline struct engine_io *batch_io_at(const struct batch *batch, uint32_t slice)
+{
+    return &batch->ios[slice / ENGINE_IO_CHUNK][slice % ENGINE_IO_CHUNK];
+}
 /* Closes channels and gives all memory back; false if something is still in flight. */
 bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
 
@@ -363,9 +380,9 @@ void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch);
 void quarantine_wake(struct yolk_engine *engine);
 
 struct engine_counters {
-    _Atomic uint64_t submitted, merged, ok, failed, canceled, timeout, stuck;
+    _Atomic uint64_t submitted, merged, staged, ok, failed, canceled, timeout, stuck;
     _Atomic uint64_t slices, retried, exhausted, failed_over, unknown, bytes_read, bytes_written,
-        breakers;
+        breakers, bytes_staged;
 };
 
 struct yolk_engine {
@@ -386,6 +403,7 @@ struct yolk_engine {
     struct batch_table batches;
     struct quarantine quarantine;
     struct gate gate;
+    struct stage stage;
     pthread_mutex_t stuck_lock;
     struct base_list stuck;
     _Atomic uint64_t stuck_count;

@@ -18,11 +18,6 @@ static enum yolk_status check_switch(const char *name, enum yolk_switch value)
     return YOLK_OK;
 }
 
-static enum yolk_status cannot_yet(const char *name)
-{
-    return base_fail(YOLK_ERR_UNSUPPORTED, 0, "option %s: this build does not act on it", name);
-}
-
 static bool queue_is_set(const struct yolk_queue_options *queue)
 {
     return queue->owners_max != 0 || queue->bytes_max != 0 || queue->dispatch_owners_max != 0 ||
@@ -51,8 +46,6 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
     if (options->queue.enable != YOLK_SWITCH_ON && queue_is_set(&options->queue))
         return base_fail(YOLK_ERR_INVALID, 0,
                          "option queue: a field is set, but queue.enable is not on");
-    if (options->staging_bytes != 0)
-        return cannot_yet("staging_bytes");
     return YOLK_OK;
 }
 

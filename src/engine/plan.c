@@ -131,6 +131,13 @@ static enum yolk_status check_hint(struct yolk_engine *engine, const struct yolk
         .wish = *wish,
         .memory = registration != NULL ? registration->memory : POLICY_CPU};
     enum yolk_status status = engine_route_unfit(engine, &query, wish->hint, &why);
+    if (status == YOLK_ERR_UNSUPPORTED && registration != NULL && !wish->direct) {
+        struct route_query staged = query;
+        staged.accepted = stage_accepted(engine, registration);
+        staged.memory = POLICY_CPU;
+        if (engine_route_unfit(engine, &staged, wish->hint, &why) == YOLK_OK)
+            status = YOLK_OK;
+    }
     if (status != YOLK_OK)
         return base_fail(YOLK_ERR_NO_ROUTE, 0, "hint \"%s\": %s", request->hint, why);
     uint8_t order[ENGINE_TRANSPORTS_MAX];

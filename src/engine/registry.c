@@ -88,8 +88,10 @@ static enum yolk_status add_keys(struct yolk_engine *engine, struct registration
             used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s",
                                      used > 0 ? "; " : "", transport->ops.name, why);
     }
-    if (registration->accepted == 0)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "no transport takes this memory: %s", reasons);
+    if (registration->accepted == 0 && stage_accepted(engine, registration) == 0)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                         "no transport takes this memory: %s; nor can it be staged: %s", reasons,
+                         stage_reason(engine));
     return YOLK_OK;
 }
 

@@ -284,7 +284,8 @@ enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine, uint64_t
 /* What the submit of this request would ask for; the reference of the registration is given back
  * at once: what is said may be over when it is read anyway. */
 static enum yolk_status make_query(struct yolk_engine *engine, const struct yolk_request *request,
-                                   struct segment *segment, struct route_query *query)
+                                   struct segment *segment, struct route_query *query,
+                                   uint32_t *staged)
 {
     struct registration *registration = NULL;
     if (request->local != NULL)
@@ -305,6 +306,8 @@ static enum yolk_status make_query(struct yolk_engine *engine, const struct yolk
     if (status == YOLK_OK)
         status = engine_wish_read(engine, request, priority, segment, registration, &query->wish);
     query->wish.first_only = contract != NULL && (contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
+    *staged =
+        registration != NULL && !query->wish.direct ? stage_accepted(engine, registration) : 0;
     if (registration != NULL)
         registry_release(registration);
     return status;
@@ -319,9 +322,10 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
     if (segment == NULL)
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
     struct route_query query;
+    uint32_t staged;
     struct base_buf reasons;
     base_buf_init(&reasons, 8192);
-    enum yolk_status status = make_query(engine, request, segment, &query);
+    enum yolk_status status = make_query(engine, request, segment, &query, &staged);
     if (status != YOLK_OK) {
         (void)!base_buf_printf(&reasons, "refused: %s: %.300s\n", yolk_status_name(status),
                                yolk_last_error());
@@ -331,6 +335,14 @@ enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
         if (policy != NULL)
             (void)!base_buf_printf(&reasons, "policy: %s\n", policy);
         (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
+        if (staged != 0) {
+            (void)!base_buf_printf(&reasons, transport == ENGINE_NO_TRANSPORT
+                                                 ? "staged through the engine's memory:\n"
+                                                 : "after them, through the engine's memory:\n");
+            query.accepted = staged;
+            query.memory = POLICY_CPU;
+            (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
+        }
     }
     segment_release(segment);
     *text = reasons.data != NULL ? strndup((const char *)reasons.data, reasons.size) : NULL;
