@@ -15,7 +15,7 @@
 #include "base/limits.h"
 #include "platform/clock.h"
 
-enum { SIZE = 1 << 20, MANY = 256 };
+enum { SIZE = 1 << 20, MANY = 256, PIECE = SIZE / 64 };
 
 #define PLACE(type, member, offset) _Static_assert(offsetof(struct type, member) == (offset), "")
 #define BYTES(type, size)           _Static_assert(sizeof(struct type) == (size), "")
@@ -405,7 +405,7 @@ static void cancel(void **state)
     tent_request_t requests[64];
     tent_batch_id_t batch = tent_allocate_batch(p.a, 64);
     for (size_t i = 0; i < 64; i++)
-        requests[i] = request_of(&p, i % 2 == 0 ? OPCODE_READ : OPCODE_WRITE, 0, SIZE);
+        requests[i] = request_of(&p, i % 2 == 0 ? OPCODE_READ : OPCODE_WRITE, i * PIECE, PIECE);
     assert_int_equal(tent_submit(p.a, batch, requests, 64), 0);
     for (size_t i = 0; i < 64; i += 3)
         assert_int_equal(tent_cancel_task(p.a, batch, i), 0);
@@ -481,7 +481,7 @@ static void notifications(void **state)
     /* A close takes nothing back of what was submitted. */
     tent_request_t many[64];
     for (size_t i = 0; i < 64; i++) {
-        many[i] = request_of(&p, OPCODE_WRITE, 0, SIZE);
+        many[i] = request_of(&p, OPCODE_WRITE, i * PIECE, PIECE);
         many[i].transport_hint = TRANSPORT_TCP; /* takes its time */
     }
     batch = tent_allocate_batch(p.a, 64);
