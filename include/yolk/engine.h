@@ -431,6 +431,21 @@ YOLK_MUST_USE enum yolk_status yolk_engine_metrics(struct yolk_engine *engine, c
 YOLK_MUST_USE enum yolk_status yolk_engine_metrics_json(struct yolk_engine *engine, char **text);
 YOLK_MUST_USE enum yolk_status yolk_engine_metrics_summary(struct yolk_engine *engine, char **text);
 
+struct yolk_topology_options {
+    size_t struct_size;
+    /* Comma lists of RDMA devices: only these; all but these. NULL or "": all. */
+    const char *rdma_whitelist, *rdma_blacklist;
+    /* In place of what is found: TENT's JSON, or a priority matrix. NULL: none. */
+    const char *json;
+    /* 1: the older engine's form, {"cpu:0": [[preferred], [others]]}, of RDMA devices alone. */
+    int matrix;
+};
+/* This machine as JSON: network devices and what memory they are near to as TENT names it ("nics",
+ * "mems"), NUMA nodes, GPUs and disks beside that; from sysfs, without any driver's library.
+ * options NULL: the defaults. *text is freed by the caller. CONFIG: json is none. */
+YOLK_MUST_USE enum yolk_status yolk_topology(const struct yolk_topology_options *options,
+                                             char **text);
+
 /* Now, on the engine's clock. */
 uint64_t yolk_engine_now_ns(const struct yolk_engine *engine);
 

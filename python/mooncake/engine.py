@@ -8,7 +8,6 @@ that can wait.
 """
 import ctypes
 import enum
-import json
 import logging
 import mmap
 import os
@@ -120,11 +119,9 @@ class TransferEngine(_store.Engine):
     get_engine_ptr = get_engine
 
     def get_local_topology(self, device_name=None):
-        """The NUMA nodes of this machine as JSON, in upstream's form: {"cpu:0": [[preferred devices], [others]]}."""
-        folder = "/sys/devices/system/node"
-        nodes = sorted(int(name[4:]) for name in (os.listdir(folder) if os.path.isdir(folder) else ["node0"])
-                       if name.startswith("node") and name[4:].isdigit())
-        return json.dumps({f"cpu:{node}": [[], []] for node in nodes})
+        """This machine as JSON, in upstream's form: {"cpu:0": [[preferred devices], [others]]} for each NUMA node and GPU.
+        The devices are those of RDMA; device_name, a comma list, chooses among them."""
+        return self._topology(device_name or None)
 
     # -- memory --
 

@@ -601,6 +601,25 @@ static PyObject *engine_finish(PyObject *object, PyObject *args)
     return answer(status);
 }
 
+static PyObject *engine_topology(PyObject *self, PyObject *arguments)
+{
+    const char *devices = NULL;
+    char *text = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "|z", &devices))
+        return NULL;
+    const struct yolk_topology_options options = {
+        .struct_size = sizeof(options), .rdma_whitelist = devices, .matrix = 1};
+    PyThreadState *thread = PyEval_SaveThread();
+    enum yolk_status status = yolk_topology(&options, &text);
+    PyEval_RestoreThread(thread);
+    if (status != YOLK_OK)
+        return answer(status);
+    PyObject *made = PyUnicode_FromString(text);
+    free(text);
+    return made;
+}
+
 static PyMethodDef methods[] = {
     {"_open", engine_open, METH_VARARGS, "What initialize() does."},
     {"_close", engine_close, METH_NOARGS, "Ends it: whether nothing touches memory any more."},
@@ -612,6 +631,7 @@ static PyMethodDef methods[] = {
     {"_segment", engine_segment, METH_VARARGS, "(name): a handle, or a negative code."},
     {"_probe", engine_probe, METH_VARARGS, "(segment, timeout_ms): 0 or a code."},
     {"_buffers", engine_buffers, METH_VARARGS, "(segment): [(address, size, location)] or a code."},
+    {"_topology", engine_topology, METH_VARARGS, "(devices or None): JSON, or a code."},
     {"_notifications", engine_notifications, METH_NOARGS, "[(name, message)] or a code."},
     {"_transfer", engine_transfer, METH_VARARGS,
      "(segment, opcode, buffers, peer addresses, lengths, hint, timeout_ms, name, message): 0 or a "

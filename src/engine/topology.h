@@ -139,6 +139,8 @@ YOLK_MUST_USE int topology_location_parse(const char *location, enum topology_me
 
 /* TENT's {"nics", "mems"}, and "nodes", "gpus" and "disks" beside them. */
 YOLK_MUST_USE int topology_json(const struct topology *topology, struct base_buf *out);
+/* The older engine's form: RDMA devices of rank 0, and the others. */
+YOLK_MUST_USE int topology_matrix(const struct topology *topology, struct base_buf *out);
 /* Either form that TENT takes: {"nics", "mems"}, or a priority matrix {"cpu:0": [[preferred],
  * [available]]}. Replaces devices and memories; the rest stays. CONFIG: which value and why; the
  * topology is as it was. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <yolk/engine.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "engine/topology.h"
@@ -299,4 +301,35 @@ size_t topology_gids_read(const char *root, const char *device, int port,
         count++;
     }
     return count;
+}
+
+enum yolk_status yolk_topology(const struct yolk_topology_options *options, char **text)
+{
+    static const struct yolk_topology_options defaults = {.struct_size = sizeof(defaults)};
+    const struct yolk_topology_options *o = options != NULL ? options : &defaults;
+    struct topology *t;
+    struct base_buf out;
+    if (text == NULL || o->struct_size < sizeof(*o))
+        return base_fail(YOLK_ERR_INVALID, 0, "a topology needs room for the text and struct_size");
+    enum yolk_status status = topology_read("", &t);
+    if (status != YOLK_OK)
+        return status;
+    if (o->json != NULL) {
+        status = topology_parse(t, o->json, strlen(o->json));
+    } else {
+        topology_filter(t, o->rdma_whitelist, o->rdma_blacklist);
+        topology_rank(t);
+    }
+    base_buf_init(&out, 4u << 20);
+    if (status == YOLK_OK)
+        status = o->matrix ? topology_matrix(t, &out) : topology_json(t, &out);
+    if (status == YOLK_OK)
+        status = base_buf_append(&out, "", 1);
+    free(t);
+    if (status != YOLK_OK) {
+        base_buf_free(&out);
+        return status;
+    }
+    *text = (char *)out.data;
+    return YOLK_OK;
 }

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include <yolk/engine.h>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/topology.h"
@@ -394,6 +396,44 @@ static void a_priority_matrix_names_devices(void **state)
     free(t);
 }
 
+static void the_older_form_names_rdma_devices(void **state)
+{
+    (void)state;
+    struct topology *t = two_sockets();
+    struct base_buf out;
+    base_buf_init(&out, 1 << 20);
+    assert_int_equal(topology_matrix(t, &out), YOLK_OK);
+    assert_int_equal(base_buf_append(&out, "", 1), YOLK_OK);
+    assert_string_equal((char *)out.data, "{\"cpu:0\":[[\"mlx5_0\",\"mlx5_1\"],[\"mlx5_10\"]],"
+                                          "\"cpu:1\":[[\"mlx5_10\"],[\"mlx5_0\",\"mlx5_1\"]],"
+                                          "\"cuda:0\":[[\"mlx5_0\"],[\"mlx5_1\",\"mlx5_10\"]],"
+                                          "\"cuda:1\":[[\"mlx5_10\"],[\"mlx5_0\",\"mlx5_1\"]]}");
+    /* It can be given back. */
+    struct topology *back = calloc(1, sizeof(*back));
+    assert_int_equal(topology_parse(back, (char *)out.data, out.size - 1), YOLK_OK);
+    check_ranks(back, "cuda:0", "mlx5_0 | mlx5_1 mlx5_10 | ");
+    free(back);
+    base_buf_free(&out);
+    free(t);
+}
+
+static void the_public_call_takes_a_topology_of_its_callers(void **state)
+{
+    (void)state;
+    char *text;
+    struct yolk_topology_options options = {
+        .struct_size = sizeof(options), .json = "{\"cpu:0\": [[\"a\"], [\"b\"]]}", .matrix = 1};
+    assert_int_equal(yolk_topology(&options, &text), YOLK_OK);
+    assert_string_equal(text, "{\"cpu:0\":[[\"a\"],[\"b\"]]}");
+    free(text);
+    options.json = "{";
+    assert_int_equal(yolk_topology(&options, &text), YOLK_ERR_CONFIG);
+    assert_int_equal(yolk_topology(NULL, &text), YOLK_OK);
+    assert_non_null(strstr(text, "\"nics\":["));
+    free(text);
+    assert_int_equal(yolk_topology(NULL, NULL), YOLK_ERR_INVALID);
+}
+
 static void a_bad_topology_is_refused_and_changes_nothing(void **state)
 {
     (void)state;
@@ -573,6 +613,8 @@ int main(void)
         cmocka_unit_test(locations_are_names),
         cmocka_unit_test(its_json_is_tents_and_comes_back),
         cmocka_unit_test(a_priority_matrix_names_devices),
+        cmocka_unit_test(the_older_form_names_rdma_devices),
+        cmocka_unit_test(the_public_call_takes_a_topology_of_its_callers),
         cmocka_unit_test(a_bad_topology_is_refused_and_changes_nothing),
         cmocka_unit_test(c119_the_routable_gid_with_a_net_device_is_chosen),
         cmocka_unit_test(gid_tables_are_read),

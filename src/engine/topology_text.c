@@ -154,6 +154,42 @@ int topology_json(const struct topology *t, struct base_buf *out)
     return w.status;
 }
 
+static void write_names(struct base_json_writer *w, const struct topology *t,
+                        const struct topology_memory *memory, uint32_t first, uint32_t last)
+{
+    bool comma = false;
+    base_json_open(w, '[');
+    for (uint32_t r = first; r <= last; r++) {
+        for (uint32_t k = 0; k < memory->counts[r]; k++) {
+            const struct topology_nic *nic = &t->nics[memory->nics[r][k]];
+            if (nic->type != TOPOLOGY_RDMA)
+                continue;
+            base_json_raw(w, "%s", comma ? "," : "");
+            base_json_string(w, nic->name, strlen(nic->name));
+            comma = true;
+        }
+    }
+    base_json_close(w, ']');
+}
+
+int topology_matrix(const struct topology *t, struct base_buf *out)
+{
+    struct base_json_writer w = {.out = out};
+    base_json_open(&w, '{');
+    for (uint32_t i = 0; i < t->memory_count; i++) {
+        if (strcmp(t->memories[i].name, "*") == 0)
+            continue;
+        base_json_name(&w, t->memories[i].name);
+        base_json_open(&w, '[');
+        write_names(&w, t, &t->memories[i], 0, 0);
+        base_json_raw(&w, ",");
+        write_names(&w, t, &t->memories[i], 1, TOPOLOGY_RANKS - 1);
+        base_json_close(&w, ']');
+    }
+    base_json_close(&w, '}');
+    return w.status;
+}
+
 /* ---- JSON in ---- */
 
 static int wrong(const char *what, const char *rule)

@@ -7,6 +7,7 @@ import ast
 import concurrent.futures
 import ctypes
 import inspect
+import json
 import os
 import signal
 import socket
@@ -109,7 +110,10 @@ def names(context):
                  "get_local_topology", "unregister_memory", "batch_unregister_memory", "batch_transfer_async_write"):
         check(callable(getattr(e, name, None)), name)
     check_equal((int(m.TransferOpcode.Read), int(m.TransferOpcode.Write)), (0, 1))
-    check_in('"cpu:0"', e().get_local_topology())
+    topology = json.loads(e().get_local_topology())
+    check_in("cpu:0", topology)
+    check(all(len(ranks) == 2 for ranks in topology.values()), "%s" % topology)
+    check_equal(json.loads(e().get_local_topology("no_such_device")), {place: [[], []] for place in topology})
 
 
 @test("the stubs say what there is")
