@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "device/cufile.h"
-#include "platform/clock.h"
 
 enum { SLICE = 65536 };
 
@@ -321,10 +320,7 @@ static unsigned collect(struct world *w, cufile_batch batch, unsigned count,
 {
     unsigned told = 0;
     *error = CUFILE_OK;
-    uint64_t until = clock_after_ms(clock_real_now_ns(), 500);
-    for (int quiet = 0;
-         told < count && (quiet < 20 || (kit_real_cufile() && clock_real_now_ns() < until));
-         quiet++) {
+    for (int quiet = 0; told < count && quiet < 20; quiet++) {
         struct cufile_event events[16];
         unsigned found = 16;
         memset(events, 0, sizeof(events));
@@ -373,7 +369,7 @@ static void a_cancel_silences_and_stops_nothing(void **state)
     close_world(&w);
 }
 
-/* S7, S8 and S9. */
+/* S7, S8 and S9; on the fake only, for the same reason. */
 static void failures_look_as_they_do(void **state)
 {
     static struct cufile_io ios[8];
@@ -384,6 +380,8 @@ static void failures_look_as_they_do(void **state)
     cufile_handle readable;
     int error;
     (void)state;
+    if (kit_real_cufile())
+        skip();
     open_world(&w, 8 * SLICE);
     assert_int_equal(w.cufile->batch_set_up(&batch, 8).error, CUFILE_OK);
     prepare(&w, ios, 3, CUFILE_WRITE);
