@@ -218,6 +218,7 @@ struct base_setting_info {
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
     bool argument_only;            /* neither in the environment nor in a file */
     bool repeats;                  /* values add up, one a line */
+    bool hidden;                   /* a secret: what it is, is never shown */
     const char *alias_environment; /* upstream names (MOONCAKE_*, MC_*), "A|B", or NULL */
     const char *alias_flag;        /* other names of flag and file key, "a|b", or NULL */
     uint64_t alias_scale;          /* a plain number under another name is in this unit; 0: 1 */
