@@ -224,6 +224,13 @@ static bool is_said(const struct base_config *config, const struct base_setting_
     return (info->commands & config->commands) != 0 && info->id != SET_HELP;
 }
 
+static const char *shown(const struct base_config *config, const struct base_setting_info *info)
+{
+    return info->hidden && base_config_given(config, info->id)
+               ? "(hidden)"
+               : base_config_string(config, info->id);
+}
+
 /* A label's value, escaped as Prometheus has it. */
 static int append_label(struct base_buf *text, const char *value)
 {
@@ -249,7 +256,7 @@ int base_config_metrics(const struct base_config *config, struct base_buf *text)
             continue;
         status = base_buf_printf(text, "yolk_setting_info{setting=\"%s\",value=\"", info->flag);
         if (status == YOLK_OK)
-            status = append_label(text, base_config_string(config, info->id));
+            status = append_label(text, shown(config, info));
         if (status == YOLK_OK)
             status = base_buf_printf(text, "\",origin=\"%s\"} 1\n",
                                      ORIGINS[base_config_origin(config, info->id)]);
@@ -263,7 +270,7 @@ void base_config_log(const struct base_config *config)
         const struct base_setting_info *info = base_setting_info((enum base_setting)i);
         if (!is_said(config, info))
             continue;
-        log_info("setting %s = %s (%s)", info->flag, base_config_string(config, info->id),
+        log_info("setting %s = %s (%s)", info->flag, shown(config, info),
                  ORIGINS[base_config_origin(config, info->id)]);
     }
 }

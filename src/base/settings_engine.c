@@ -77,6 +77,7 @@ static const struct base_setting_info SETTINGS[SET_COUNT - SET_ENGINE_FIRST] = {
     {.id = SET_REDIS_PASSWORD,
      .commands = COMMAND_LIBRARY,
      .flag = "redis-password",
+     .hidden = true,
      .type = CONFIG_STRING,
      .alias_environment = "MC_REDIS_PASSWORD",
      .doc = "The same."},

@@ -321,6 +321,8 @@ enum yolk_status compat_engine_config(const struct compat_settings *own, bool te
     if (status == YOLK_OK && base_config_given(config, SET_LOG_LEVEL) &&
         base_log_parse_level(base_config_string(config, SET_LOG_LEVEL), &level))
         base_log_set_level(level);
+    if (status == YOLK_OK)
+        base_config_log(config);
     return status;
 }
 

@@ -308,7 +308,7 @@ static void figures_are_served_where_asked(void **state)
     }
 }
 
-static void log_level(void **state)
+static void c157_what_is_in_force_is_said(void **state)
 {
     (void)state;
     enum base_log_level before = base_log_level();
@@ -320,6 +320,18 @@ static void log_level(void **state)
     base_config_free(&config);
     (void)options_of(NULL, conf, &config);
     assert_int_equal(base_log_level(), LOG_LEVEL_WARN);
+    base_config_free(&config);
+    /* What is in force, and where it came from, is said; a secret is not. */
+    char *all[] = {"MC_LOG_LEVEL=info", "MC_REDIS_PASSWORD=geheim", "MC_RETRY_CNT=7",
+                   "MC_TENT_CONF={\"redis_db_index\": 5, \"max_failover_attempts\": 6}", NULL};
+    listen_to_log();
+    (void)options_of(NULL, all, &config);
+    base_log_set(NULL, NULL);
+    assert_non_null(strstr(logged, "setting redis-db-index = 5 (file)"));
+    assert_non_null(strstr(logged, "setting max-failover-attempts = 7 (environment)"));
+    assert_non_null(strstr(logged, "setting merge-requests = true (default)"));
+    assert_non_null(strstr(logged, "setting redis-password = (hidden) (environment)"));
+    assert_null(strstr(logged, "geheim"));
     base_config_free(&config);
     base_log_set_level(before);
 }
@@ -334,7 +346,7 @@ int main(void)
         cmocka_unit_test(wrong_ones_are_named),
         cmocka_unit_test(without_effect_is_said_once),
         cmocka_unit_test(figures_are_served_where_asked),
-        cmocka_unit_test(log_level),
+        cmocka_unit_test(c157_what_is_in_force_is_said),
     };
     return cmocka_run_group_tests_name("compat.engine_config", tests, NULL, NULL);
 }
