@@ -243,13 +243,15 @@ static bool close_channel(struct yolk_engine *engine, struct batch *batch,
         return false;
     counted_channel_end(engine, batch, channel);
     channel->channel = NULL;
+    engine_target_leave(&channel->segment->routes[channel->transport]);
     segment_release(channel->segment);
     channel->segment = NULL;
     return true;
 }
 
 static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *batch,
-                                     struct segment *segment, uint8_t index, uint32_t *out)
+                                     struct segment *segment, uint8_t index, uint64_t now_ns,
+                                     uint32_t *out)
 {
     *out = find_channel(batch, segment, index);
     if (*out != BATCH_NONE)
@@ -264,11 +266,16 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
         batch->channel_room = room;
     }
     struct transport *transport = &engine->transports[index];
+    struct route *route = &segment->routes[index];
     void *channel = NULL;
-    enum yolk_status status =
-        transport->ops.channel_open(transport->endpoint, segment->routes[index].target, &channel);
-    if (status != YOLK_OK)
+    void *target = engine_target_enter(route, now_ns);
+    if (target == NULL)
+        return YOLK_ERR_AGAIN; /* it was just closed for another one */
+    enum yolk_status status = transport->ops.channel_open(transport->endpoint, target, &channel);
+    if (status != YOLK_OK) {
+        engine_target_leave(route);
         return status;
+    }
     atomic_fetch_add(&segment->references, 1);
     *out = entry;
     if (entry == batch->channel_count)
@@ -276,6 +283,16 @@ static enum yolk_status open_channel(struct yolk_engine *engine, struct batch *b
     batch->channels[entry] =
         (struct engine_channel){.segment = segment, .channel = channel, .transport = index};
     return YOLK_OK;
+}
+
+/* No room for another target: what this batch has no use for now is given back. */
+static void close_idle_channels(struct yolk_engine *engine, struct batch *batch)
+{
+    for (uint32_t i = 0; i < batch->channel_count; i++) {
+        struct engine_channel *channel = &batch->channels[i];
+        if (channel->channel != NULL && channel->in_flight == 0)
+            (void)close_channel(engine, batch, channel);
+    }
 }
 
 static uint32_t accepted_by(const struct engine_task *task)
@@ -359,9 +376,11 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
     for (;;) {
         uint8_t transport;
         enum yolk_status status = pick_route(engine, task, avoid, now_ns, &transport);
+        if (status == YOLK_ERR_AGAIN && atomic_exchange(&task->segment->crowded, false))
+            close_idle_channels(engine, batch);
         if (status != YOLK_OK)
             return failed != YOLK_OK && status != YOLK_ERR_AGAIN ? failed : status;
-        status = open_channel(engine, batch, task->segment, transport, out);
+        status = open_channel(engine, batch, task->segment, transport, now_ns, out);
         if (status == YOLK_OK) {
             task->channel = *out;
             batch->choice = (struct engine_choice){task->segment, accepted_by(task), *out,

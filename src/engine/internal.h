@@ -86,9 +86,11 @@ struct route {
     pthread_mutex_t lock;  /* not held while the target is opened, which may block */
     pthread_cond_t opened; /* `opening` went down */
     bool opening;
-    char *text; /* endpoint text, NULL: the segment has none for this transport */
-    void *target;
-    enum yolk_status unfit; /* not OK: this target can never be reached by this transport */
+    char *text;               /* endpoint text, NULL: the segment has none for this transport */
+    _Atomic(void *) target;   /* see targets.c */
+    _Atomic uint64_t users;   /* channels and mappings of the target */
+    _Atomic uint64_t used_ns; /* when a channel of it was opened last */
+    enum yolk_status unfit;   /* not OK: this target can never be reached by this transport */
     struct breaker breaker;
     _Atomic bool troubled; /* the breaker has counted failures: keeps success cheap */
     struct telemetry load;
@@ -96,6 +98,7 @@ struct route {
 };
 struct segment {
     _Atomic uint64_t references;
+    _Atomic bool crowded; /* a target of it waits for another one to be idle */
     struct yolk_engine *engine;
     uint64_t id;
     uint64_t size;
@@ -158,6 +161,16 @@ uint32_t engine_wish_order(const struct yolk_engine *engine, struct engine_wish 
 const char *engine_policy_name(const struct yolk_engine *engine, struct engine_wish wish);
 /* Once the transports are known. */
 YOLK_MUST_USE enum yolk_status engine_policies_read(struct yolk_engine *engine, const char *text);
+
+/* -- targets.c -- */
+/* A transport may have room for fewer targets than there are segments: one that nobody uses can be
+ * closed at any time, so who uses one says so. NULL: there is none (any more), pick again. */
+void *engine_target_enter(struct route *route, uint64_t now_ns);
+void engine_target_leave(struct route *route);
+enum engine_room { ENGINE_ROOM_MADE, ENGINE_ROOM_IN_USE, ENGINE_ROOM_NONE };
+/* Closes the target of the transport that was used longest ago and is not used now. IN_USE: all
+ * are; NONE: there are no targets. No route's lock is held. */
+enum engine_room engine_targets_make_room(struct yolk_engine *engine, uint8_t transport);
 
 /* -- route.c -- */
 struct route_query {

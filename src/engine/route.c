@@ -36,11 +36,17 @@ static enum yolk_status open_route(struct yolk_engine *engine, struct segment *s
     struct route *route = &segment->routes[index];
     struct transport *transport = &engine->transports[index];
     void *target = NULL;
+    enum engine_room room = ENGINE_ROOM_MADE;
+    enum yolk_status status;
     route->opening = true;
     pthread_mutex_unlock(&route->lock);
-    base_error_clear();
-    enum yolk_status status = transport->ops.open_target(
-        transport->endpoint, route->text, segment->id, segment->size, segment->session, &target);
+    do {
+        base_error_clear();
+        status = transport->ops.open_target(transport->endpoint, route->text, segment->id,
+                                            segment->size, segment->session, &target);
+        if (status == YOLK_ERR_LIMIT)
+            room = engine_targets_make_room(engine, index);
+    } while (status == YOLK_ERR_LIMIT && room == ENGINE_ROOM_MADE);
     pthread_mutex_lock(&route->lock);
     route->opening = false;
     pthread_cond_broadcast(&route->opened);
@@ -54,6 +60,10 @@ static enum yolk_status open_route(struct yolk_engine *engine, struct segment *s
     if (is_lasting(status)) {
         route->unfit = status;
         return status;
+    }
+    if (status == YOLK_ERR_LIMIT && room == ENGINE_ROOM_IN_USE) {
+        atomic_store(&segment->crowded, true);
+        return YOLK_ERR_AGAIN; /* no fault of the route's: one that is used now will be idle */
     }
     atomic_store(&route->troubled, true);
     if (breaker_failure(&route->breaker, &engine->breaker_rule, now_ns, status))

@@ -257,10 +257,14 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
             break;
         }
         struct transport *transport = &engine->transports[index];
-        status = transport->ops.target_map(transport->endpoint, segment->routes[index].target, base,
-                                           size);
+        struct route *route = &segment->routes[index];
+        void *target = engine_target_enter(route, engine_now(engine));
+        if (target == NULL)
+            continue; /* it was just closed for another one */
+        status = transport->ops.target_map(transport->endpoint, target, base, size);
         if (status == YOLK_OK)
-            break;
+            break; /* used as long as the segment is open */
+        engine_target_leave(route);
         tried |= UINT32_C(1) << index;
     }
     segment_release(segment);

@@ -391,6 +391,133 @@ static void c124_in_tents_c_interface(void **state)
     tent_destroy_engine(engine);
 }
 
+/* -- C128 -- */
+
+enum { ENDPOINTS_MAX = 64, PEERS = 500 };
+
+static struct {
+    _Atomic int open, most, opened;
+    enum yolk_status (*open_target)(void *, const char *, uint64_t, uint64_t, uint64_t, void **);
+    void (*close_target)(void *, void *);
+} few;
+
+static enum yolk_status open_one_of_few(void *endpoint, const char *text, uint64_t segment,
+                                        uint64_t size, uint64_t session, void **target)
+{
+    if (few.open == ENDPOINTS_MAX)
+        return (enum yolk_status)base_fail(YOLK_ERR_LIMIT, 0, "no endpoint is left of %d",
+                                           ENDPOINTS_MAX);
+    enum yolk_status status = few.open_target(endpoint, text, segment, size, session, target);
+    few.open += status == YOLK_OK;
+    few.opened += status == YOLK_OK;
+    few.most = few.open > few.most ? few.open : few.most;
+    return status;
+}
+
+static void close_one_of_few(void *endpoint, void *target)
+{
+    few.open--;
+    few.close_target(endpoint, target);
+}
+
+struct many_peers {
+    struct yolk_engine *engine;
+    struct yolk_served *served[PEERS];
+    uint64_t segments[PEERS];
+    uint8_t memory[PEERS][64], local[PEERS][64];
+};
+
+static void many_open(struct many_peers *m)
+{
+    static struct yolk_transport_ops limited;
+    const struct yolk_transport_ops *const all[] = {&limited};
+    struct yolk_engine_options options;
+    memset(&few, 0, sizeof(few));
+    limited = *transport_loop_ops();
+    limited.name = "few";
+    limited.caps &= ~YOLK_CAP_SAME_PROCESS;
+    few.open_target = limited.open_target;
+    few.close_target = limited.close_target;
+    limited.open_target = open_one_of_few;
+    limited.close_target = close_one_of_few;
+    yolk_engine_options_init(&options);
+    options.transports = all;
+    options.transport_count = 1;
+    assert_int_equal(yolk_engine_create(&options, &m->engine), YOLK_OK);
+    assert_int_equal(yolk_engine_register(m->engine, m->local, sizeof(m->local)), YOLK_OK);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        fill(m->memory[i], sizeof(m->memory[i]), i);
+        const struct yolk_serve_options serve = {.struct_size = sizeof(serve),
+                                                 .memory = m->memory[i],
+                                                 .size = sizeof(m->memory[i]),
+                                                 .segment = 100 + i};
+        assert_int_equal(yolk_engine_serve(m->engine, &serve, &m->served[i]), YOLK_OK);
+        const struct yolk_segment_descriptor descriptor = {100 + i, 1, sizeof(m->memory[i]),
+                                                           yolk_served_endpoints(m->served[i])};
+        assert_int_equal(yolk_engine_segment_open(m->engine, &descriptor, 1, &m->segments[i]),
+                         YOLK_OK);
+    }
+}
+
+static struct yolk_request many_request(struct many_peers *m, uint32_t i)
+{
+    return (struct yolk_request){.opcode = YOLK_READ,
+                                 .local = m->local[i],
+                                 .segment = m->segments[i],
+                                 .size = sizeof(m->local[i])};
+}
+
+/* Of peers [first, first + count), together in one batch. */
+static void many_read(struct many_peers *m, uint32_t first, uint32_t count)
+{
+    struct yolk_request requests[PEERS];
+    enum yolk_status verdicts[PEERS];
+    uint64_t batch;
+    memset(m->local, 0xee, sizeof(m->local));
+    for (uint32_t i = 0; i < count; i++)
+        requests[i] = many_request(m, first + i);
+    assert_int_equal(yolk_engine_batch_create(m->engine, count, &batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_submit(m->engine, batch, requests, count, verdicts, NULL),
+                     YOLK_OK);
+    assert_int_equal(
+        yolk_engine_batch_wait(m->engine, batch, yolk_engine_now_ns(m->engine) + 60 * NS_PER_S),
+        YOLK_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        struct yolk_task_status task;
+        assert_int_equal(yolk_engine_batch_poll(m->engine, batch, i, &task), YOLK_OK);
+        assert_int_equal(task.status, YOLK_OK);
+        assert_memory_equal(m->local[first + i], m->memory[first + i], sizeof(m->local[0]));
+    }
+    assert_int_equal(yolk_engine_batch_free(m->engine, batch), YOLK_OK);
+    assert_true(few.most <= ENDPOINTS_MAX);
+}
+
+static void c128_more_peers_than_endpoints(void **state)
+{
+    (void)state;
+    static struct many_peers m;
+    many_open(&m);
+    for (int round = 0; round < 3; round++)
+        for (uint32_t i = 0; i < PEERS; i++)
+            many_read(&m, i, 1);
+    assert_int_equal(few.most, ENDPOINTS_MAX);
+    /* What is used again and again keeps its endpoint: the one used longest ago goes. */
+    int before = few.opened;
+    many_read(&m, 0, 1);
+    for (uint32_t i = 1; i < PEERS; i++) {
+        many_read(&m, i, 1);
+        many_read(&m, 0, 1);
+    }
+    assert_true(few.opened - before <= PEERS + 1);
+    many_read(&m, 0, PEERS); /* all of them at once */
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(yolk_engine_segment_close(m.engine, m.segments[i]), YOLK_OK);
+        yolk_engine_unserve(m.engine, m.served[i]);
+    }
+    assert_int_equal(few.open, 0);
+    assert_int_equal(yolk_engine_destroy(m.engine), YOLK_OK);
+}
+
 /* -- C127 -- */
 
 static uint64_t resident_bytes(void)
@@ -461,6 +588,7 @@ int main(void)
         cmocka_unit_test(c124_in_mooncakes_c_interface),
         cmocka_unit_test(c124_in_tents_c_interface),
         cmocka_unit_test(c127_three_hundred_thousand_descriptors),
+        cmocka_unit_test(c128_more_peers_than_endpoints),
     };
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }
