@@ -57,6 +57,9 @@ TSAN_TARGETS = re.compile(r"platform\.\w+|behaviour\.\w+|peer\.\w+|engine\.(engi
 PLANTED = "wire.encode_exist_128"
 # The last one shows copies made ahead that take each other's place for ever, where nothing stops them.
 SIM_SEEDS = ("1..100", "101..200", "9289..9289")
+# Of the engine among peers.
+PEER_SEEDS = "1..1500"
+PEER_MUTATIONS = ("free-at-cancel", "end-before-quiet", "ignore-deadline", "resubmit-alias")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
              "reuse-under-read", "keep-replaced")
@@ -297,11 +300,15 @@ def sim_tests(directory, env):
         bad = ["%s\nexit status %s" % (output, code) for code, output in runs if code != 0]
         return (FAIL, bad[0]) if bad else (PASS, "")
 
-    def caught(mutation):
+    def peers():
+        code, output = run([simulator, "--peers", "--seeds", PEER_SEEDS], 600, env)
+        return (PASS if code == 0 else FAIL), "%s\nexit status %s" % (output, code)
+
+    def caught(mutation, *world):
         def action():
             # In small steps, as one catch is enough.
             for seeds in MUTATION_SEEDS:
-                code, output = run([simulator, "--seeds", seeds, "--mutation", mutation], 600, env)
+                code, output = run([simulator, *world, "--seeds", seeds, "--mutation", mutation], 600, env)
                 if code != 0:
                     return (PASS, "") if code == 1 else (FAIL, "%s\nexit status %s" % (output, code))
             return FAIL, "%s\nnot caught by any seed" % output
@@ -310,6 +317,9 @@ def sim_tests(directory, env):
     if os.path.exists(os.path.join(ROOT, "src", "sim", "main.c")):
         tests.append(Test("sim.seeds_1_to_200", clean))
         tests += [Test("sim.mutation_%s_is_caught" % m.replace("-", "_"), caught(m)) for m in MUTATIONS]
+        tests.append(Test("sim.peers", peers))
+        tests += [Test("sim.peers_mutation_%s_is_caught" % m.replace("-", "_"), caught(m, "--peers"))
+                  for m in PEER_MUTATIONS]
     return tests
 
 

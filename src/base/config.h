@@ -124,6 +124,7 @@ enum base_setting {
     /* sim */
     SET_SEEDS,    /* --seeds A..B */
     SET_STEPS,    /* --steps */
+    SET_PEERS,    /* --peers */
     SET_MUTATION, /* --mutation NAME, in yolk-sim */
     /* doctor */
     SET_PATH,        /* --path: a directory to try O_DIRECT on */

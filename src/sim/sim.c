@@ -11,14 +11,18 @@
 
 #include "base/log.h"
 #include "sim/cluster.h"
+#include "sim/engine/peers.h"
+#include "sim/engine/run.h"
 
-enum { MARKS_NEEDED_FROM = 100 };
+enum { MARKS_NEEDED_FROM = 100, MARKS_MAX = 128 };
+_Static_assert((int)SIM_MARK_COUNT < MARKS_MAX && (int)PEER_MARK_COUNT < MARKS_MAX, "marks");
 
 struct arguments {
     uint64_t first;
     uint64_t last;
     struct sim_options options;
     const char *mutation;
+    bool peers; /* the engine among peers, not a cluster */
 };
 
 static bool parse_number(const char *text, const char **end, uint64_t *out)
@@ -49,6 +53,7 @@ static bool read_arguments(const struct base_config *config, const char *program
     enum base_config_origin many = base_config_origin(config, SET_SEEDS);
     arguments->first = arguments->last = base_config_u64(config, SET_SEED);
     arguments->options.steps = base_config_u64(config, SET_STEPS);
+    arguments->peers = base_config_bool(config, SET_PEERS);
     arguments->mutation = base_config_string(config, SET_MUTATION);
     if (one == many && one != ORIGIN_DEFAULT)
         fprintf(stderr, "%s: give one of --seed S and --seeds A..B\n", program);
@@ -59,20 +64,28 @@ static bool read_arguments(const struct base_config *config, const char *program
     return false;
 }
 
-static int run_twice(uint64_t seed, const struct arguments *arguments, const char *program,
-                     uint64_t marks[SIM_MARK_COUNT])
+static uint64_t run_once(uint64_t seed, const struct arguments *arguments, uint64_t *marks,
+                         char *failure, size_t failure_size)
 {
-    uint64_t again[SIM_MARK_COUNT] = {0};
+    if (arguments->peers)
+        return sim_engine_run(seed, (arguments->options.steps + 9) / 10, marks, failure,
+                              failure_size);
+    return sim_run(seed, &arguments->options, marks, failure, failure_size);
+}
+
+static int run_twice(uint64_t seed, const struct arguments *arguments, const char *program,
+                     uint64_t *marks)
+{
+    uint64_t again[MARKS_MAX] = {0};
     char failure[512], ignored[512];
-    uint64_t hash = sim_run(seed, &arguments->options, marks, failure, sizeof failure);
-    if (failure[0] == 0 &&
-        sim_run(seed, &arguments->options, again, ignored, sizeof ignored) != hash)
+    uint64_t hash = run_once(seed, arguments, marks, failure, sizeof failure);
+    if (failure[0] == 0 && run_once(seed, arguments, again, ignored, sizeof ignored) != hash)
         snprintf(failure, sizeof failure, "two runs of one seed differ");
     if (failure[0] == 0)
         return 1;
-    printf("seed %" PRIu64 ": %s\n  repeat: %s --seed %" PRIu64 " --steps %" PRIu64 "%s%s\n", seed,
-           failure, program, seed, arguments->options.steps,
-           strcmp(arguments->mutation, "none") != 0 ? " --mutation " : "",
+    printf("seed %" PRIu64 ": %s\n  repeat: %s%s --seed %" PRIu64 " --steps %" PRIu64 "%s%s\n",
+           seed, failure, program, arguments->peers ? " --peers" : "", seed,
+           arguments->options.steps, strcmp(arguments->mutation, "none") != 0 ? " --mutation " : "",
            strcmp(arguments->mutation, "none") != 0 ? arguments->mutation : "");
     return 0;
 }
@@ -80,7 +93,7 @@ static int run_twice(uint64_t seed, const struct arguments *arguments, const cha
 int sim_main(const struct base_config *config, const char *program)
 {
     struct arguments arguments = {0};
-    uint64_t marks[SIM_MARK_COUNT] = {0};
+    uint64_t marks[MARKS_MAX] = {0};
     uint64_t failed = 0;
     if (!read_arguments(config, program, &arguments))
         return 2;
@@ -89,8 +102,9 @@ int sim_main(const struct base_config *config, const char *program)
     for (uint64_t seed = arguments.first; seeds == 0 || seed != arguments.last + 1; seed++, seeds++)
         failed += !run_twice(seed, &arguments, program, marks);
     int holes = 0;
-    for (int i = 0; i < SIM_MARK_COUNT; i++) {
-        printf("%10" PRIu64 "  %s\n", marks[i], sim_mark_text[i]);
+    const char *const *texts = arguments.peers ? peer_mark_text : sim_mark_text;
+    for (int i = 0; i < (arguments.peers ? (int)PEER_MARK_COUNT : (int)SIM_MARK_COUNT); i++) {
+        printf("%10" PRIu64 "  %s\n", marks[i], texts[i]);
         holes += marks[i] == 0;
     }
     if (holes > 0 && seeds >= MARKS_NEEDED_FROM)
