@@ -24,8 +24,9 @@ struct yolk_served;
 /* A setting that is on or off and has a default of its own. */
 enum yolk_switch { YOLK_SWITCH_DEFAULT = 0, YOLK_SWITCH_ON = 1, YOLK_SWITCH_OFF = 2 };
 
-/* How soon a request is posted among those that wait: all of a higher priority first, but one that
- * waited 10 ms is taken as one step higher, so that none starves. TENT's numbers. */
+/* How soon a request is posted among those of its batch that wait (with the queue: of the engine):
+ * all of a higher priority first, but one that waited 10 ms is taken as one step higher, so that
+ * none starves. TENT's numbers. */
 enum yolk_priority {
     YOLK_PRIORITY_HIGH = 0, /* what a request has that says nothing */
     YOLK_PRIORITY_MEDIUM = 1,

@@ -233,9 +233,11 @@ void gate_tick(struct yolk_engine *engine)
         pthread_mutex_unlock(&gate->lock);
         if (node == NULL)
             return;
-        /* A slot is there as long as the engine; what is in it by now makes no difference. */
+        /* A slot is there as long as the engine; what is in it by now makes no difference. One that
+         * is locked is being looked after, or waits for a peer that must not delay the others. */
         struct batch *batch = BASE_CONTAINER(node, struct batch, gate.node);
-        pthread_mutex_lock(&batch->lock);
+        if (pthread_mutex_trylock(&batch->lock) != 0)
+            continue;
         if (gate_holds(&batch->gate))
             (void)batch_progress(engine, batch);
         pthread_mutex_unlock(&batch->lock);
