@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "engine/bulk.h"
 #include "engine/counted.h"
@@ -108,7 +109,8 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
                                                engine->attempts_max, engine->drain_limit_ns);
     if (status != YOLK_OK)
         return status;
-    struct engine_task *tasks = calloc(capacity, sizeof(*tasks));
+    /* Not cleared: each is when it is added, and of many that takes long. */
+    struct engine_task *tasks = base_malloc((size_t)capacity * sizeof(*tasks));
     struct batch *batch = tasks == NULL ? NULL : take_slot(engine);
     if (batch == NULL) {
         free(tasks);
@@ -369,7 +371,7 @@ enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t h
 static void free_locked(struct yolk_engine *engine, struct batch *batch)
 {
     batch->live = false; /* the handle is dead from here on */
-    for (uint32_t i = 0; i < batch->state.task_count; i++)
+    for (uint32_t i = 0; i < batch->state.task_count && batch->state.pending > 0; i++)
         batch_end_task(engine, batch, i, YOLK_ERR_CANCELED);
     (void)batch_progress(engine, batch);
     bool quiet = batch_reclaim(engine, batch);

@@ -576,7 +576,8 @@ static bool post_level(struct yolk_engine *engine, struct batch *batch, uint8_t 
 static bool post_all(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
-    batch->choice.segment = NULL;
+    if (!batch->in_parts)
+        batch->choice.segment = NULL;
     if (batch_state_has_lower(&batch->state))
         batch_state_promote(&batch->state, engine_now(engine));
     for (uint8_t level = 0; level < BATCH_LEVELS; level++)

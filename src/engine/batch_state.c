@@ -21,7 +21,7 @@ enum yolk_status batch_state_init(struct batch_state *state, uint32_t capacity, 
                                   uint32_t attempts_max, uint64_t drain_limit_ns)
 {
     memset(state, 0, sizeof(*state));
-    state->tasks = base_calloc(capacity == 0 ? 1 : capacity, sizeof(*state->tasks));
+    state->tasks = base_malloc((capacity == 0 ? 1 : (size_t)capacity) * sizeof(*state->tasks));
     if (state->tasks == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a batch of %u tasks", capacity);
     state->task_room = capacity;

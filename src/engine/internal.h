@@ -78,6 +78,8 @@ struct registry {
 /* Finds the registration around the range and counts a task in. NULL: not registered. */
 struct registration *registry_acquire(struct yolk_engine *engine, const void *pointer,
                                       uint64_t size);
+/* Another one of what the caller holds. */
+struct registration *registry_take(struct registration *registration);
 void registry_release(struct registration *registration);
 void registry_clear(struct yolk_engine *engine);
 
@@ -288,6 +290,7 @@ struct batch {
     uint32_t channel_count;
     uint32_t channel_room;
     struct engine_choice choice;
+    bool in_parts; /* a submit is posted part by part: what was chosen holds on */
     struct batch_pass pass;
     struct engine_io **ios; /* chunks: an io's address never changes */
     uint32_t io_chunks;

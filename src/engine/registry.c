@@ -210,6 +210,12 @@ void engine_give_back(struct registration *held)
     registry_release(held);
 }
 
+struct registration *registry_take(struct registration *registration)
+{
+    atomic_fetch_add_explicit(&registration->in_flight, 1, memory_order_relaxed);
+    return registration;
+}
+
 void registry_release(struct registration *registration)
 {
     atomic_fetch_sub(&registration->in_flight, 1);

@@ -31,6 +31,9 @@ struct admitted {
     const struct prepared_entry *given; /* of the next request, what was found before; or NULL */
     uint64_t deadline_ns;               /* in place of each request's own; 0: not */
     uint32_t accepted, merged;
+    /* References of the submit itself, so that what follows is valid when the task is over. */
+    struct segment *held_segment;
+    struct registration *held_registration;
     const struct yolk_request *request; /* NULL: none */
     uint64_t handle;
     struct segment *segment; /* NULL: none */
@@ -56,8 +59,7 @@ static struct registration *take_registration(struct yolk_engine *engine, const 
     uint64_t inside = (uint64_t)(uintptr_t)pointer - (same != NULL ? same->start : 0);
     if (same == NULL || inside > same->size || size > same->size - inside)
         return registry_acquire(engine, pointer, size);
-    atomic_fetch_add_explicit(&same->in_flight, 1, memory_order_relaxed);
-    return same;
+    return registry_take(same);
 }
 
 static uint64_t deadline_of(const struct admitted *before, const struct yolk_request *request)
@@ -287,6 +289,55 @@ static void take_back(struct yolk_engine *engine, struct batch *batch, uint32_t 
     batch_state_truncate(&batch->state, first);
 }
 
+/* So many are posted before the next are looked at: their memory is still in the processor's cache,
+ * and they are under way while the rest is made. A multiple of what tcp asks for at once. */
+enum { PART = 480 };
+
+/* Not where all of a submit are admitted or none, nor where a later one goes first. */
+static bool goes_in_parts(const struct yolk_engine *engine, const struct submission *from)
+{
+    if (from->count <= PART || engine->gate.on || from->indices != NULL)
+        return false;
+    for (uint32_t i = 1; i < from->count; i++)
+        if (from->requests[i].priority != from->requests[0].priority)
+            return false;
+    return true;
+}
+
+static void count_accepted(struct yolk_engine *engine, const struct admitted *before)
+{
+    ENGINE_COUNT(engine, submitted, before->accepted);
+    if (before->merged > 0)
+        ENGINE_COUNT(engine, merged, before->merged);
+}
+
+static void let_go(struct admitted *before)
+{
+    if (before->held_registration != NULL)
+        registry_release(before->held_registration);
+    if (before->held_segment != NULL)
+        segment_release(before->held_segment);
+    before->held_registration = NULL;
+    before->held_segment = NULL;
+}
+
+static void post_part(struct yolk_engine *engine, struct batch *batch, struct admitted *before)
+{
+    struct admitted last = *before;
+    last.held_segment = before->segment != NULL ? segment_take(before->segment) : NULL;
+    last.segment = last.held_segment; /* a segment that was closed is looked up, and refused */
+    last.held_registration =
+        before->registration != NULL ? registry_take(before->registration) : NULL;
+    let_go(before);
+    count_accepted(engine, before);
+    *before = last;
+    before->accepted = 0;
+    before->merged = 0;
+    before->request = NULL; /* nothing joins what is posted */
+    batch->in_parts = true;
+    (void)batch_progress(engine, batch);
+}
+
 enum { WHY_SIZE = 512 };
 
 /* why: of the first verdict that is not YOLK_OK. */
@@ -298,6 +349,8 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
     uint32_t first = batch->state.task_count;
     struct admitted before = {.deadline_ns = from->deadline_ns};
     enum yolk_status result = YOLK_OK;
+    bool in_parts = goes_in_parts(engine, from);
+    batch->choice.segment = NULL; /* of a pass long over */
     for (uint32_t i = 0; i < from->count; i++) {
         uint32_t n = from->indices != NULL ? from->indices[i] : i;
         enum yolk_status verdict;
@@ -309,6 +362,8 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
             result = verdict;
             snprintf(why, WHY_SIZE, "%s", yolk_last_error());
         }
+        if (in_parts && (i + 1) % PART == 0)
+            post_part(engine, batch, &before);
     }
     if (engine->gate.on) {
         enum yolk_status status = gate_admit(engine, batch, first, now_ns);
@@ -320,9 +375,8 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
             return status;
         }
     }
-    ENGINE_COUNT(engine, submitted, before.accepted);
-    if (before.merged > 0)
-        ENGINE_COUNT(engine, merged, before.merged);
+    let_go(&before);
+    count_accepted(engine, &before);
     return result;
 }
 
@@ -346,6 +400,7 @@ enum yolk_status engine_submit(struct yolk_engine *engine, uint64_t handle,
         if (first != NULL && (result == YOLK_OK || batch->state.task_count > begin))
             *first = begin; /* else nothing was taken */
         (void)batch_progress(engine, batch);
+        batch->in_parts = false;
         if (result != YOLK_OK)
             (void)base_fail(result, 0, "%s", why); /* what came since is of the others */
     }

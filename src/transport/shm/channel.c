@@ -22,8 +22,8 @@ enum {
     LOOK_BYTES = 1024 * 1024,
     /* Gathered ones. */
     SMALL_MAX = 8192,
-    GATHER_IOS = 16,
-    GATHER_BYTES = 16384,
+    GATHER_IOS = 64,
+    GATHER_BYTES = 65536,
 };
 
 /* A run under way on one of the links. */
