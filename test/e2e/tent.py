@@ -174,6 +174,15 @@ class Status(ctypes.Structure):
     _fields_ = [("status", ctypes.c_int), ("transferred_bytes", ctypes.c_uint64)]
 
 
+def stopped(pid):
+    """All of its threads: a signal takes a while to reach each."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8") as file:
+            if file.read().rsplit(")", 1)[1].split()[0] != "T":
+                return False
+    return True
+
+
 @test("tent.what_is_stuck_stays_pending")
 def _(c):
     """A write to a process that is stopped: given up, it is never told as over while it may still happen, and its memory
@@ -206,6 +215,7 @@ def _(c):
     submit(4096)  # the way is open
     eventually(lambda: state(0) == 4, text="the first write is over")
     os.kill(server.process.pid, signal.SIGSTOP)
+    eventually(lambda: stopped(server.process.pid), text="the server is stopped")
     try:
         submit(1 << 20)
         check_equal(state(1), 1)
