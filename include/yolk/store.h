@@ -57,6 +57,7 @@ struct yolk_store_options {
     /* Transports out of shared libraries (plugin.h): absolute paths, separated by ':' or a line's
      * end; NULL: none. One that cannot be loaded fails the opening. */
     const char *plugin_paths;
+    int huge_pages; /* 1: the segment is of 2 MiB pages; without enough of them a warning says so */
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */

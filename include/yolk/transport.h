@@ -136,6 +136,7 @@ struct yolk_transport_options {
     uint64_t stop_timeout_ms;    /* 0: the default (5000) */
     const void *wrapped;         /* wrappers only (fault.h): what to wrap and how */
     uint32_t queue_depth;        /* ios under way in one channel of uring and posix; 0: 64 */
+    int huge_pages; /* memory_alloc: of 2 MiB pages, or a line in the log says why not */
     const struct yolk_plugin_host *yolk; /* what plug-ins may call; filled in by
                                           * yolk_engine_create */
 };

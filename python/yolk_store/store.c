@@ -38,6 +38,8 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     options.pool_size_bytes = pool_size;
     options.connect_wait_ms = connect_wait_ms;
     options.plugin_paths = getenv("YOLK_PLUGIN_PATHS");
+    const char *huge = getenv("MC_STORE_USE_HUGEPAGE");
+    options.huge_pages = huge != NULL && huge[0] != '\0' && huge[0] != '0';
     struct session *session;
     self->opening = 1;
     PyThreadState *thread = PyEval_SaveThread();

@@ -86,6 +86,7 @@ enum base_setting {
     SET_SOFT_PIN_TTL_MAX,  /* --soft-pin-ttl-max */
     /* node */
     SET_SEGMENT_SIZE,   /* --segment-size, --dram */
+    SET_HUGE_PAGES,  /* --huge-pages */
     SET_DRAIN_GRACE,    /* --drain-grace */
     SET_SSD,            /* --ssd */
     SET_SSD_PATH,       /* --ssd-path DIR */

@@ -318,6 +318,15 @@ static const struct base_setting_info SETTINGS[SET_ENGINE_FIRST] = {
      .commands = COMMAND_NODE,
      .value_name = "SIZE",
      .doc = "Memory this node gives to the store."},
+    {.id = SET_HUGE_PAGES,
+     .flag = "huge-pages",
+     .type = CONFIG_BOOL,
+     .fallback = "false",
+     .alias_environment = "MC_STORE_USE_HUGEPAGE",
+     .commands = COMMAND_NODE,
+     .doc =
+         "That memory is of 2 MiB pages; where not enough are reserved, of ordinary ones, with a "
+         "warning."},
     {.id = SET_DRAIN_GRACE,
      .flag = "drain-grace",
      .type = CONFIG_DURATION,

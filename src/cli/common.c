@@ -227,6 +227,7 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
     options.transport = text_or_null(config, SET_TRANSPORT);
     options.plugin_paths = text_or_null(config, SET_PLUGIN_PATHS);
     options.segment_size_bytes = segment_size;
+    options.huge_pages = base_config_bool(config, SET_HUGE_PAGES);
     cli_waits(config, &options.put_wait_ms, &options.timeout_ms);
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
     options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);

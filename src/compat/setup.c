@@ -139,6 +139,8 @@ int compat_setup_options(const struct compat_setup *setup, struct compat_names *
     options->segment_size_bytes = setup->segment_size;
     options->secret_file = getenv("YOLK_SECRET_FILE");
     options->plugin_paths = getenv("YOLK_PLUGIN_PATHS");
+    const char *huge = getenv("MC_STORE_USE_HUGEPAGE");
+    options->huge_pages = huge != NULL && huge[0] != '\0' && huge[0] != '0';
     bool plugins = options->plugin_paths != NULL && options->plugin_paths[0] != '\0';
     int status = choose_transport(setup->protocol, plugins, &options->transport);
     if (status == YOLK_OK)

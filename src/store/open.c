@@ -315,6 +315,7 @@ static int make_engine(struct yolk_store *store)
     }
     options.transports = used;
     options.transport.host = store->host;
+    options.transport.huge_pages = store->options.huge_pages;
     options.transport.secret = store->secret_size > 0 ? store->secret : NULL;
     options.transport.secret_size = store->secret_size;
     int status = yolk_engine_create(&options, &store->engine);
@@ -381,6 +382,8 @@ static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
             return base_fail(YOLK_ERR_NO_MEMORY, errno, "cannot map a segment of %llu bytes",
                              (unsigned long long)size);
         (void)madvise(pointer, size, MADV_HUGEPAGE); /* a wish */
+        if (store->options.huge_pages)
+            log_warn("the segment is not of 2 MiB pages: only shm makes memory of these");
         store->memory.pointer = pointer;
         store->memory.size = size;
     } else if (status != YOLK_OK) {

@@ -123,6 +123,77 @@ store.close()
     check("expired" not in master.output() and "gone" not in master.output(), master.output())
 
 
+# -- C48 --
+
+@test("c48_pages_of_2_mib")
+def _(c):
+    """Asked for, the segment has them, or a line says why not; either way its last, partial page works."""
+    _, address = c.master()
+    node = c.node(address, "--huge-pages", dram="20000KiB")
+    with open(f"/proc/{node.pid}/smaps", encoding="ascii") as file:
+        parts = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", file.read(), flags=re.M)
+    segment = next(part for part in parts if "yolk-segment" in part)
+    size_kb = int(re.search(r"^KernelPageSize: +(\d+) kB", segment, re.M).group(1))
+    if size_kb == 2048:
+        check("not of 2 MiB pages" not in node.output(), node.output())
+    else:
+        check_equal(size_kb, 4)
+        check(re.search(r"warn.*\d+ bytes of memory are not of 2 MiB pages: \w+", node.output()), node.output())
+    for number in range(30):  # until it is full, to its last byte
+        c.run("put", "--master", address, f"k{number}", "--put-wait", "0", stdin=bytes([number]) * 999_937)
+    found = [number for number in range(30)
+             if c.run("get", "--master", address, f"k{number}")[1] == bytes([number]) * 999_937]
+    check(len(found) >= 18, f"{len(found)} values in a segment of 20000 KiB")
+
+
+# -- C116 --
+
+PARALLEL = r"""
+import ctypes, sys, threading, time
+from mooncake.engine import TransferEngine, last_error
+SIZE = 1 << 20
+a, b = TransferEngine(), TransferEngine()
+for engine in (a, b):
+    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0, last_error()
+remote = ctypes.create_string_buffer(bytes(range(256)) * (SIZE // 256), SIZE)
+assert b.register_memory(ctypes.addressof(remote), SIZE) == 0
+name = "127.0.0.1:%d" % b.get_rpc_port()
+local = [ctypes.create_string_buffer(SIZE) for _ in range(16)]
+for buffer in local:
+    assert a.register_memory(ctypes.addressof(buffer), SIZE) == 0
+def rate(callers, seconds):
+    counts, wrong = [0] * callers, []
+    end = time.monotonic() + seconds
+    def run(n):
+        while time.monotonic() < end:
+            if a.transfer_sync_read(name, ctypes.addressof(local[n]), ctypes.addressof(remote), SIZE) != 0:
+                wrong.append(last_error())
+            counts[n] += 1
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(callers)]
+    begun = time.monotonic()
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert not wrong, wrong[:3]
+    return sum(counts) / (time.monotonic() - begun)
+rate(16, 0.3)
+best = {n: max(rate(n, float(sys.argv[1])) for _ in range(3)) for n in (1, 4, 16)}
+assert all(buffer.raw == remote.raw for buffer in local)
+print(*(best[n] for n in (1, 4, 16)))
+"""
+
+
+@test("c116_parallel_callers")
+def _(c):
+    """Four callers get more than one does, sixteen no less: with 16 processors 2.5 and 5 times as much."""
+    one, four, sixteen = map(float, ended(python(c, PARALLEL, "1" if FULL else "0.3")).split())
+    cores = len(os.sched_getaffinity(0))
+    print(f"# MiB/s of 1, 4, 16 callers on {cores} processors: {one:.0f} {four:.0f} {sixteen:.0f}")
+    if FULL and cores >= 16:
+        check(four >= 2.5 * one and sixteen >= 5 * one, f"{four / one:.1f} times, {sixteen / one:.1f} times")
+    else:  # a caller and its peer's thread have a processor each already
+        check(four >= 0.6 * one and sixteen >= 0.6 * one, f"{four / one:.2f} times, {sixteen / one:.2f} times")
+
+
 # -- C113 --
 
 TOGETHER = r"""

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define LOG_ROOM "shm"
 #include "transport/shm/shm.h"
 
 #include <stdio.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/limits.h"
 #include "platform/memory.h"
 #include "transport/shm/internal.h"
@@ -13,6 +15,7 @@
 struct endpoint {
     struct shm_settings settings;
     struct shm_provider *provider;
+    bool huge_pages;
 };
 
 static int settings_from(const struct yolk_transport_options *o, struct shm_settings *s)
@@ -59,6 +62,7 @@ static enum yolk_status shm_init(const struct yolk_transport_options *options, v
     struct endpoint *e = calloc(1, sizeof *e);
     if (e == NULL)
         return (enum yolk_status)base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: endpoint");
+    e->huge_pages = options->huge_pages != 0;
     int status = settings_from(options, &e->settings);
     if (status == YOLK_OK)
         status = shm_provider_create(&e->settings, &e->provider);
@@ -110,8 +114,8 @@ static void shm_remove_buffer(void *endpoint, void *key)
 
 static enum yolk_status shm_memory_alloc(void *endpoint, uint64_t size, struct yolk_memory *out)
 {
-    (void)endpoint;
-    struct memory_segment_options options = {.name = "yolk-segment", .huge_pages = false};
+    struct memory_segment_options options = {
+        .name = "yolk-segment", .huge_pages = ((struct endpoint *)endpoint)->huge_pages};
     struct memory_segment *segment = calloc(1, sizeof *segment);
     if (segment == NULL)
         return (enum yolk_status)base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: memory");
@@ -120,6 +124,9 @@ static enum yolk_status shm_memory_alloc(void *endpoint, uint64_t size, struct y
         free(segment);
         return (enum yolk_status)status;
     }
+    if (segment->huge_reason != NULL)
+        log_warn("%zu bytes of memory are not of 2 MiB pages: %s", segment->size,
+                 segment->huge_reason);
     *out = (struct yolk_memory){
         .pointer = segment->address, .size = segment->size, .internal = segment};
     return YOLK_OK;
