@@ -4,10 +4,11 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/limits.h"
@@ -318,13 +319,27 @@ static int measure(struct bench *b)
     return code;
 }
 
+/* Until a signal comes, which no thread of the engine takes. */
 static void tell_target(void *self, enum yolk_status status, const char *name)
 {
-    (void)self;
+    int number;
     if (status != YOLK_OK)
         return;
     printf("--target-seg-name='%s'\n", name);
     (void)fflush(stdout);
+    while (sigwait(self, &number) != 0)
+        ;
+}
+
+static int serve(const struct bench *b)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    enum yolk_status status = bench_transfer_serve(&b->options, tell_target, &set);
+    return status == YOLK_OK ? CLI_OK : cli_failure(&command, status, "--role target");
 }
 
 int cli_bench_engine(int argc, char **argv)
@@ -337,12 +352,8 @@ int cli_bench_engine(int argc, char **argv)
     code = check_all(&config);
     if (code == CLI_OK)
         code = read_options(&b);
-    if (code == CLI_OK && is(&config, SET_ROLE, "target")) {
-        enum yolk_status status = bench_transfer_serve(&b.options, STDIN_FILENO, tell_target, NULL);
-        code = status == YOLK_OK ? CLI_OK : cli_failure(&command, status, "--role target");
-    } else if (code == CLI_OK) {
-        code = measure(&b);
-    }
+    if (code == CLI_OK)
+        code = is(&config, SET_ROLE, "target") ? serve(&b) : measure(&b);
     explicit_bzero(b.secret, sizeof(b.secret));
     base_config_free(&config);
     return code;

@@ -88,7 +88,7 @@ static void stop_serving(struct transfer *t)
     t->served = NULL;
 }
 
-enum yolk_status bench_transfer_serve(const struct transfer_options *options, int stop_fd,
+enum yolk_status bench_transfer_serve(const struct transfer_options *options,
                                       void (*ready)(void *self, enum yolk_status status,
                                                     const char *name),
                                       void *self)
@@ -101,27 +101,26 @@ enum yolk_status bench_transfer_serve(const struct transfer_options *options, in
     if (status == YOLK_OK)
         status = serve_memory(&t, name);
     ready(self, status, name);
-    if (status == YOLK_OK)
-        bench_child_wait_for_end(stop_fd);
     stop_serving(&t);
     enum yolk_status ended = yolk_engine_destroy(t.engine);
     return status == YOLK_OK ? ended : status;
 }
 
-struct told {
-    const struct transfer_options *options;
-    int word_fd;
+struct ends {
+    int stop_fd, word_fd;
 };
 
 static void tell(void *self, enum yolk_status status, const char *name)
 {
-    bench_child_say(((struct told *)self)->word_fd, status, name);
+    const struct ends *ends = self;
+    bench_child_say(ends->word_fd, status, name);
+    bench_child_wait_for_end(ends->stop_fd);
 }
 
 static enum yolk_status run_target(void *self, int stop_fd, int word_fd)
 {
-    struct told told = {.options = self, .word_fd = word_fd};
-    return bench_transfer_serve(told.options, stop_fd, tell, &told);
+    struct ends ends = {stop_fd, word_fd};
+    return bench_transfer_serve(self, tell, &ends);
 }
 
 /* ---- the one who moves ---- */

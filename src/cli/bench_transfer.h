@@ -56,10 +56,10 @@ void bench_transfer_close(struct transfer *t);
 bool bench_transfer_fits(const struct transfer *t, const struct transfer_case *c);
 YOLK_MUST_USE enum yolk_status bench_transfer_run(struct transfer *t, const struct transfer_case *c,
                                                   struct transfer_figures *out);
-/* Serves memory to initiators in other processes until `stop_fd` is at its end; ready is told the
- * name to open it by. */
+/* Serves memory to initiators in other processes; ready is told the name to open it by, or what is
+ * wrong, and returns when it is to end. */
 YOLK_MUST_USE enum yolk_status
-bench_transfer_serve(const struct transfer_options *options, int stop_fd,
+bench_transfer_serve(const struct transfer_options *options,
                      void (*ready)(void *self, enum yolk_status status, const char *name),
                      void *self);
 

@@ -154,5 +154,112 @@ def _(c):
     check_in(c.path("nowhere"), err, "message")
 
 
+ENGINE = ("bench", "engine", "--total-buffer-size", "4MiB", "--duration", "20ms")
+
+
+def engine_rows(c, *args):
+    path = c.path("rows.json")
+    code, out, err = c.run(*ENGINE, "--json", path, *args, timeout_s=170)
+    if "io_uring_setup" in err:
+        raise Skip("io_uring is refused: " + err.strip().splitlines()[-1])
+    check_equal(code, 0, f"exit code\n{err}")
+    with open(path, encoding="utf-8") as file:
+        rows = {row["name"]: row for row in json.load(file)["rows"]}
+    for row in rows.values():
+        check_equal(set(row), {"name", "unit", "value", "ceiling_name", "ceiling", "ratio"}, "keys of a row")
+        check_equal(row["ratio"] is None, row["ceiling"] is None, f"ratio and ceiling of {row}")
+        check(row["value"] is None or row["value"] >= 0, row)
+    return rows, out.decode()
+
+
+@test("bench.engine")
+def _(c):
+    """Blocks over each transport, each byte looked at, beside the bare loop of the same run; sizes, batches and
+    callers are doubled as said, and what does not fit is left out and said so."""
+    ceilings = {"shm": ("streaming copy",), "loop": ("streaming copy",), "uring": ("bare io_uring",),
+                "tcp": ("bare sockets, sleeping", "bare sockets, polling", "bare sockets, polling, 4 connections"),
+                "null": (None,)}
+    for transport, expected in ceilings.items():
+        checked = [] if transport == "null" else ["--check-consistency"]
+        rows, out = engine_rows(c, "--xport-type", transport, "--op_type", "mix", "--start_block_size", "4KiB",
+                                "--max_block_size", "8KiB", "--start_batch_size", "2", "--max_batch_size", "4",
+                                "--max_num_threads", "2", "--offsets", "random", "--path", c.dir, *checked)
+        for threads in (1, 2):
+            for batch in (2, 4):
+                for block in (4096, 8192):
+                    name = f"engine {transport} mix random {block} x {batch}, {threads} threads"
+                    row = rows[name]
+                    check(row["value"] > 0, row)
+                    check_in(row["ceiling_name"], expected, name)
+                    p50, p999 = (rows[f"{name}, latency, {p}"]["value"] for p in ("p50", "p999"))
+                    check(0 < p50 <= p999, f"{name}: {p50} and {p999} us")
+                    for what in ("processor", "bytes copied", "system calls", "allocations", "instructions"):
+                        check_in(f"{name}, {what}", rows, "row")
+        copied = rows[f"engine {transport} mix random 8192 x 4, 1 threads, bytes copied"]["value"]
+        least = {"shm": 1, "loop": 1, "tcp": 2, "uring": 0, "null": 0}[transport]
+        check(copied >= least, f"{transport} copies {copied} bytes a byte")
+        check_equal(out.count("4KiB"), 4, "cases of 4 KiB in the table")
+    _, out = engine_rows(c, "--xport-type", "null", "--start-block-size", "1MiB", "--max-block-size", "8MiB",
+                         "--start-batch-size", "2", "--max-batch-size", "2")
+    check_in("2 cases left out", out, "what does not fit")
+    check_equal(os.listdir(c.dir), ["rows.json"], "files left")
+
+
+@test("bench.engine_target")
+def _(c):
+    """A target in a process of its own is found by the name that it prints, over shm and over tcp; killed, it is
+    missed; a file is a target too."""
+    target = c.yolk(*ENGINE[:4], "--role", "target", "--xport-type", "shm")
+    name = target.wait_line(r"^--target-seg-name='(.*)'$").group(1)
+    for transport in ("shm", "tcp"):
+        args = ["--xport-type", transport, "--target-seg-name", name, "--max-block-size", "4KiB", "--check-consistency"]
+        for op in ("read", "write"):
+            rows, _ = engine_rows(c, *args, "--op-type", op)
+            check(rows[f"engine {transport} {op} fixed 4096 x 1, 1 threads"]["value"] > 0, "rate")
+            if op == "write":  # so that the next one may read
+                target.terminate()
+                check_equal(target.wait(), 0, "exit code of the target")
+                target = c.yolk(*ENGINE[:4], "--role", "target", "--xport-type", "shm")
+                name = target.wait_line(r"^--target-seg-name='(.*)'$").group(1)
+    target.kill()
+    code, _, err = c.run(*ENGINE, "--xport-type", "tcp", "--target-seg-name", name, "--max-block-size", "4KiB")
+    check_equal(code, 1, "exit code without a target")
+    check_in("--xport-type tcp", err, "message")
+    path = c.write("file", bytes(4 << 20))
+    rows, _ = engine_rows(c, "--xport-type", "posix", "--target-seg-name", f"file://{path}", "--op-type", "write",
+                          "--check-consistency", "--max-block-size", "4KiB")
+    check(rows["engine posix write fixed 4096 x 1, 1 threads"]["value"] > 0, "rate")
+
+
+@test("bench.engine_wrong_use")
+def _(c):
+    """What makes no sense is refused before anything is measured, and named."""
+    for args, text in (
+            (["--op-type", "erase"], '--op-type: "erase": must be one of read|write|mix'),
+            (["--xport-type", "pigeon"], '--xport-type: "pigeon"'),
+            (["--seg-type", "VRAM"], "--seg-type VRAM"),
+            (["--start-block-size", "0"], '--start-block-size: "0"'),
+            (["--start-block-size", "8KiB", "--max-block-size", "4KiB"], "not more than --max-block-size 4096"),
+            (["--start-block-size", "8MiB"], "not more than --total-buffer-size 4194304"),
+            (["--start-batch-size", "4", "--max-batch-size", "2"], "not more than --max-batch-size 2"),
+            (["--start-num-threads", "65", "--max-num-threads", "65"], '--start-num-threads: "65"'),
+            (["--duration", "soon"], '--duration: "soon"'),
+            (["--xport-type", "uring", "--target-seg-name", "4096/tcp=x"], "--target-seg-name 4096/tcp=x"),
+            (["--xport-type", "tcp", "--target-seg-name", "file:///tmp/x"], "--target-seg-name file:///tmp/x"),
+            (["--xport-type", "loop", "--target-seg-name", "4096/loop=x"], "reaches this process only"),
+            (["--role", "target", "--xport-type", "uring"], "--role target --xport-type uring"),
+            (["--role", "target", "--target-seg-name", "x"], "a target has none"),
+            (["--role", "target", "--host", "10.1.2.3"], "--secret-file"),
+            (["--xport-type", "posix", "--target-seg-name", "file:///x", "--check-consistency"],
+             "nobody knows what is in it")):
+        code, out, err = c.run(*ENGINE, *args)
+        check_equal(code, 2, f"exit code of {args}\n{err}")
+        check_in(text, err, f"message of {args}")
+        check_equal(out, b"", f"output of {args}")
+    code, _, err = c.run(*ENGINE, "--target-seg-name", "nowhere:1")
+    check_equal(code, 1, "exit code")
+    check_in('target "nowhere:1"', err, "message")
+
+
 if __name__ == "__main__":
     sys.exit(main())
