@@ -161,7 +161,9 @@ void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t 
     }
     for (uint32_t i = batch->state.touched_first; i <= batch->state.touched_last; i++) {
         const struct batch_task *touched = &batch->state.tasks[i];
-        if (outcome == BATCH_FAILED && touched->failure != YOLK_OK && touched->taken > 0)
+        /* Of one that goes beyond the end of a file, what lies before it shall still come. */
+        if (outcome == BATCH_FAILED && status != YOLK_ERR_EOF && touched->failure != YOLK_OK &&
+            touched->taken > 0)
             cancel_slices(engine, batch, i);
         after_change(engine, batch, i);
     }
