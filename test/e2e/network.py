@@ -281,6 +281,24 @@ def flaps(world):
     world.finish()
 
 
+@test("network.a_sick_peer_slows_no_other")
+def sick_peer(context):
+    """Three hosts: who reads, a healthy peer, and one that is killed and comes back with other memory."""
+    program = os.path.join(os.path.dirname(yolk_path()), "tests", "sick.sick")
+    if not os.path.exists(program):
+        raise Skip("tests/sick.sick is not built")
+    net = Net(False)
+    try:
+        where = [part for host in ("master", "node") for part in (net.space(host), net.address(host))]
+        load = context.start(*net.inside("client"), program, "load", net.address("client"), *where)
+        check_equal(load.wait(120), 0, "exit status")
+        print("".join(f"# {line}\n" for line in load.output().splitlines() if "p99" in line or "answers" in line), end="")
+    finally:
+        for process in context.processes:
+            process.kill()
+        net.close()
+
+
 @test("network.a_skip_says_why")
 def skip_says_why(_):
     def skips(why, *prefix, **more):

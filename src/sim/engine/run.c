@@ -219,7 +219,7 @@ static void ended(struct run *r, struct task *task)
         peers_mark(p, PEER_MARK_STUCK);
         if (!touched)
             peers_fail(p, "slot %" PRIu32 " is called stuck, and is quiet", task->slot);
-        p->slots[task->slot] = SLOT_STUCK;
+        p->slots[task->slot] = task->request.size > 0 ? SLOT_STUCK : SLOT_ORPHAN;
         return;
     }
     if (touched)
