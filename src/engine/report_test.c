@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "engine/metrics.h"
+#include "engine/rig.h"
 #include "platform/clock.h"
 #include "platform/thread.h"
 #include "transport/fault/fault.h"
@@ -570,6 +571,33 @@ static void c125_one_stuck_batch_and_many_threads(void **state)
     pair_close(p);
 }
 
+/* The slice behind the end of a file is the first to say so. */
+static void bytes_before_the_end_arrive_whatever_comes_first(void **state)
+{
+    (void)state;
+    enum { SLICES = 5, LAST = 100 };
+    struct rig *r = rig_new(1);
+    struct scripted *script = &r->scripts[0];
+    script->hold = true;
+    script->slice_max = BLOCK;
+    r->options.attempts_max = 1;
+    rig_open(r);
+    uint64_t batch = rig_batch(r, 1);
+    const struct yolk_request request = rig_request(r, YOLK_READ, 0, (uint64_t)SLICES * BLOCK);
+    rig_submit(r, batch, &request, 1);
+    assert_int_equal(scripted_held(script), SLICES);
+    assert_true(scripted_end(script, SLICES - 1, YOLK_ERR_EOF, 0));
+    assert_false(rig_poll(r, batch, 0).terminal);
+    for (uint32_t i = 0; i < SLICES - 2; i++)
+        assert_true(scripted_end(script, i, YOLK_OK, UINT64_MAX));
+    assert_true(scripted_end(script, SLICES - 2, YOLK_ERR_EOF, LAST));
+    rig_expect(r, batch, 0, YOLK_ERR_EOF, (SLICES - 2) * BLOCK + LAST);
+    assert_memory_equal(r->local, r->memory, (SLICES - 2) * BLOCK + LAST);
+    assert_int_equal(script->canceled, 0);
+    rig_free(r, batch);
+    rig_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +610,7 @@ int main(void)
         cmocka_unit_test(the_quarantine_is_shown_and_reaped),
         cmocka_unit_test(an_engine_ends_within_its_limit_and_can_be_asked_again),
         cmocka_unit_test(unaligned_bytes_of_files_go_another_way),
+        cmocka_unit_test(bytes_before_the_end_arrive_whatever_comes_first),
         cmocka_unit_test(the_document_names_every_figure),
         cmocka_unit_test(c125_one_stuck_batch_and_many_threads),
     };
