@@ -240,6 +240,9 @@ TENT_API int tent_progress_batch(tent_engine_t engine, tent_batch_id_t batch_id,
                                  tent_status_t *status);
 /* Ours. 0 if the peer answers within timeout_ms. */
 TENT_API int tent_probe_peer(tent_engine_t engine, tent_segment_id_t handle, uint64_t timeout_ms);
+/* Ours. This machine in TENT's JSON ("nics", "mems"), under the settings of topology/; freed by the
+ * caller; NULL: it failed. */
+TENT_API char *tent_topology(tent_engine_t engine);
 /* Ours. tent_*'s figures in Prometheus' text; freed by the caller; NULL: it failed. */
 TENT_API char *tent_metrics(tent_engine_t engine);
 

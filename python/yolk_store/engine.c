@@ -608,10 +608,13 @@ static PyObject *engine_topology(PyObject *self, PyObject *arguments)
     (void)self;
     if (!PyArg_ParseTuple(arguments, "|z", &devices))
         return NULL;
-    const struct yolk_topology_options options = {
-        .struct_size = sizeof(options), .rdma_whitelist = devices, .matrix = 1};
+    struct base_config config;
     PyThreadState *thread = PyEval_SaveThread();
-    enum yolk_status status = yolk_topology(&options, &text);
+    enum yolk_status status =
+        compat_engine_config(NULL, compat_engine_uses_tent(), environ, &config);
+    if (status == YOLK_OK)
+        status = compat_engine_topology(&config, devices, true, &text);
+    base_config_free(&config);
     PyEval_RestoreThread(thread);
     if (status != YOLK_OK)
         return answer(status);

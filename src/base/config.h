@@ -86,7 +86,7 @@ enum base_setting {
     SET_SOFT_PIN_TTL_MAX,  /* --soft-pin-ttl-max */
     /* node */
     SET_SEGMENT_SIZE,   /* --segment-size, --dram */
-    SET_HUGE_PAGES,  /* --huge-pages */
+    SET_HUGE_PAGES,     /* --huge-pages */
     SET_DRAIN_GRACE,    /* --drain-grace */
     SET_SSD,            /* --ssd */
     SET_SSD_PATH,       /* --ssd-path DIR */
@@ -191,6 +191,10 @@ enum base_setting {
     SET_QUEUE_DEADLINES,
     SET_QUEUE_SLACK,
     SET_QUEUE_TICK,
+    SET_RDMA_WHITELIST,
+    SET_RDMA_BLACKLIST,
+    SET_TOPOLOGY_FILE,
+    SET_TOPOLOGY_MATRIX,
     SET_FIGURES,
     SET_FIGURES_HOST,
     SET_FIGURES_PORT,
@@ -221,6 +225,7 @@ struct base_setting_info {
     bool argument_only;            /* neither in the environment nor in a file */
     bool repeats;                  /* values add up, one a line */
     bool hidden;                   /* a secret: what it is, is never shown */
+    bool list;                     /* "a,b"; in JSON an array too */
     const char *alias_environment; /* upstream names (MOONCAKE_*, MC_*), "A|B", or NULL */
     const char *alias_flag;        /* other names of flag and file key, "a|b", or NULL */
     uint64_t alias_scale;          /* a plain number under another name is in this unit; 0: 1 */

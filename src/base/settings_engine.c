@@ -268,6 +268,36 @@ static const struct base_setting_info SETTINGS[SET_COUNT - SET_ENGINE_FIRST] = {
      .minimum = 1,
      .maximum = 60000000,
      .doc = "How often the queue moves on though nobody polls; in whole milliseconds."},
+    /* the topology, as it is told; no transport here chooses among devices */
+    {.id = SET_RDMA_WHITELIST,
+     .commands = COMMAND_LIBRARY,
+     .flag = "topology/rdma-whitelist",
+     .list = true,
+     .type = CONFIG_STRING,
+     .alias_environment = "MC_TE_FILTERS",
+     .value_name = "NAME[,NAME...]",
+     .doc = "RDMA devices that tent_topology and get_local_topology tell of; empty: all. What "
+            "transfers take is the kernel's choice."},
+    {.id = SET_RDMA_BLACKLIST,
+     .commands = COMMAND_LIBRARY,
+     .flag = "topology/rdma-blacklist",
+     .list = true,
+     .type = CONFIG_STRING,
+     .alias_environment = "MC_TE_FILTERS_EXCLUDE",
+     .value_name = "NAME[,NAME...]",
+     .doc = "Those that they do not tell of."},
+    {.id = SET_TOPOLOGY_FILE,
+     .commands = COMMAND_LIBRARY,
+     .flag = "topology/custom-json-path",
+     .type = CONFIG_STRING,
+     .alias_environment = "MC_CUSTOM_TOPO_JSON",
+     .doc = "File with what they tell in place of what is found here."},
+    {.id = SET_TOPOLOGY_MATRIX,
+     .commands = COMMAND_LIBRARY,
+     .flag = "topology/priority-matrix",
+     .type = CONFIG_JSON,
+     .doc =
+         "The same by itself, {\"cpu:0\": [[\"nearest\"], [\"others\"]]}; goes before the file."},
     /* figures over HTTP */
     {.id = SET_FIGURES,
      .commands = COMMAND_LIBRARY,
@@ -308,7 +338,6 @@ const struct base_setting_info *base_setting_engine_info(enum base_setting setti
 #define VENDOR  "no transport for this device is built in"
 #define METRICS                                                                                    \
     "one thread serves figures, no line of them is logged, and bounds of histograms are fixed"
-#define TOPOLOGY "network devices are the kernel's choice: what tcp uses follows from addresses"
 
 static const struct base_setting_ignored IGNORED[] = {
     {NULL, "MC_USE_TENT|MC_USE_TEV1",
@@ -330,7 +359,6 @@ static const struct base_setting_ignored IGNORED[] = {
      "transports move bytes without being polled, and a queue moves on by itself", false},
     {"use-legacy-transport-selection", NULL, "there is one way to choose: see policy", false},
     {"runtime-queue/mlu-local-threshold", NULL, NO_RDMA ", whose time it predicts", false},
-    {"topology/*", "MC_TE_FILTERS|MC_TE_FILTERS_EXCLUDE|MC_CUSTOM_TOPO_JSON", TOPOLOGY, false},
     {"metrics/report-interval-seconds|metrics/http-server-threads|metrics/latency-buckets|"
      "metrics/size-buckets",
      "TENT_METRICS_REPORT_INTERVAL|TENT_METRICS_HTTP_SERVER_THREADS|MC_TE_METRIC|"

@@ -163,7 +163,27 @@ static enum yolk_status wrong_type(const struct loader *loader, const char *path
                      base_json_type_name(node->type), rule);
 }
 
-/* Of an array its elements with commas between them; of others the text, or as it stood. */
+/* "a,b" of an array of texts. */
+static enum yolk_status take_list(struct loader *loader, const char *path,
+                                  const struct base_json *node)
+{
+    struct base_buf list;
+    enum yolk_status status = YOLK_OK;
+    base_buf_init(&list, BASE_JSON_SIZE_MAX);
+    for (const struct base_json *each = node->first; each != NULL && status == YOLK_OK;
+         each = each->next)
+        status = each->type != BASE_JSON_STRING || strchr(each->text, ',') != NULL
+                     ? base_fail(YOLK_ERR_CONFIG, 0, "%s: %s must be an array of names",
+                                 loader->where, path)
+                     : base_buf_printf(&list, "%s%s", list.size > 0 ? "," : "", each->text);
+    if (status == YOLK_OK)
+        status = base_buf_append(&list, "", 1);
+    if (status == YOLK_OK)
+        status = take_text(loader, path, (const char *)list.data);
+    base_buf_free(&list);
+    return status;
+}
+
 static enum yolk_status take_node(struct loader *loader, const char *path,
                                   const struct base_json *node)
 {
@@ -171,6 +191,8 @@ static enum yolk_status take_node(struct loader *loader, const char *path,
     bool json = info != NULL && info->type == CONFIG_JSON;
     if (node->type == BASE_JSON_NULL)
         return YOLK_OK;
+    if (info != NULL && info->list && node->type == BASE_JSON_ARRAY)
+        return take_list(loader, path, node);
     if (info != NULL && json != (node->type == BASE_JSON_ARRAY || node->type == BASE_JSON_OBJECT))
         return wrong_type(loader, path, node, json ? "an array or an object" : "one value");
     if (node->text != NULL)
@@ -228,23 +250,28 @@ static enum yolk_status take_json(struct loader *loader, const char *text, size_
     return status;
 }
 
-static enum yolk_status take_file(struct loader *loader, const char *path)
+/* text: of at most BASE_JSON_SIZE_MAX bytes, freed in either case. */
+static enum yolk_status read_file(const char *where, const char *path, struct base_buf *text)
 {
-    struct base_buf text;
+    base_buf_init(text, BASE_JSON_SIZE_MAX);
     FILE *file = fopen(path, "re");
     if (file == NULL)
-        return base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", loader->where,
-                         path);
-    base_buf_init(&text, BASE_JSON_SIZE_MAX);
+        return base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", where, path);
     enum yolk_status status = YOLK_OK;
     char piece[8192];
     size_t got;
     while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
-        status = base_buf_append(&text, piece, got);
+        status = base_buf_append(text, piece, got);
     if (status == YOLK_OK && ferror(file))
-        status =
-            base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", loader->where, path);
+        status = base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", where, path);
     fclose(file);
+    return status;
+}
+
+static enum yolk_status take_file(struct loader *loader, const char *path)
+{
+    struct base_buf text;
+    enum yolk_status status = read_file(loader->where, path, &text);
     if (status == YOLK_OK)
         status = take_json(loader, (const char *)text.data, text.size);
     base_buf_free(&text);
@@ -399,4 +426,30 @@ bool compat_engine_figures(const struct base_config *config, char *out, size_t s
     snprintf(out, size, bare_v6 ? "[%s]:%u" : "%s:%u", host,
              (unsigned)base_config_u64(config, SET_FIGURES_PORT));
     return asked;
+}
+
+enum yolk_status compat_engine_topology(const struct base_config *config, const char *devices,
+                                        bool matrix, char **text)
+{
+    struct base_buf file;
+    const char *path = base_config_string(config, SET_TOPOLOGY_FILE);
+    struct yolk_topology_options options = {
+        .struct_size = sizeof(options),
+        .rdma_whitelist =
+            devices != NULL ? devices : base_config_string(config, SET_RDMA_WHITELIST),
+        .rdma_blacklist = base_config_string(config, SET_RDMA_BLACKLIST),
+        .json = text_of(config, SET_TOPOLOGY_MATRIX),
+        .matrix = matrix};
+    enum yolk_status status = YOLK_OK;
+    base_buf_init(&file, 1);
+    if (options.json == NULL && path[0] != '\0') {
+        status = read_file("topology/custom_json_path", path, &file);
+        if (status == YOLK_OK)
+            status = base_buf_append(&file, "", 1);
+        options.json = (const char *)file.data;
+    }
+    if (status == YOLK_OK)
+        status = yolk_topology(&options, text);
+    base_buf_free(&file);
+    return status;
 }

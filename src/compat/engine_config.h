@@ -42,4 +42,9 @@ void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF
 /* True: figures are to be served over HTTP, at "host:port". */
 bool compat_engine_figures(const struct base_config *config, char *out, size_t size);
 
+/* What yolk_topology says under these settings. devices: in place of the whitelist, if not NULL. */
+YOLK_MUST_USE enum yolk_status compat_engine_topology(const struct base_config *config,
+                                                      const char *devices, bool matrix,
+                                                      char **text);
+
 #endif

@@ -248,13 +248,70 @@ static void wrong_ones_are_named(void **state)
     compat_settings_free(&own);
 }
 
+/* TENT: names of devices may have spaces around them, in variables as in lists. */
+static void devices_of_the_topology(void **state)
+{
+    (void)state;
+    static const struct {
+        char *conf, *variable;
+        const char *setting;
+    } rows[] = {
+        {"MC_TENT_CONF={}", "MC_TE_FILTERS= mlx5_0 , mlx5_1,", " mlx5_0 , mlx5_1,"},
+        {"MC_TENT_CONF={\"topology\": {\"rdma_whitelist\": [\"a\", \"b\"]}}", "X=", "a,b"},
+        {"MC_TENT_CONF={\"topology/rdma_whitelist\": \"a, b\"}", "X=", "a, b"},
+        {"MC_TENT_CONF={\"topology\": {\"rdma_whitelist\": [\"a\"]}}", "MC_TE_FILTERS=c", "c"},
+    };
+    struct base_config config;
+    char *text;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *environment[] = {rows[i].conf, rows[i].variable, NULL};
+        (void)options_of(NULL, environment, &config);
+        assert_string_equal(base_config_string(&config, SET_RDMA_WHITELIST), rows[i].setting);
+        assert_int_equal(compat_engine_topology(&config, NULL, true, &text), YOLK_OK);
+        free(text);
+        base_config_free(&config);
+    }
+    char *wrong[] = {"MC_TENT_CONF={\"topology\": {\"rdma_blacklist\": [7]}}", NULL};
+    assert_int_equal(compat_engine_config(NULL, true, wrong, &config), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "topology/rdma_blacklist must be an array of names"));
+    base_config_free(&config);
+
+    char *path = file_with("{\"cpu:0\": [[\"mlx5_0\", \"mlx5_1\"], [\"mlx5_2\"]]}");
+    char variable[64];
+    snprintf(variable, sizeof(variable), "MC_CUSTOM_TOPO_JSON=%s", path);
+    char *custom[] = {variable, "MC_TE_FILTERS_EXCLUDE= mlx5_1", NULL};
+    (void)options_of(NULL, custom, &config);
+    assert_int_equal(compat_engine_topology(&config, NULL, true, &text), YOLK_OK);
+    assert_non_null(strstr(text, "mlx5_0"));
+    assert_non_null(strstr(text, "mlx5_2"));
+    free(text);
+    assert_int_equal(compat_engine_topology(&config, NULL, false, &text), YOLK_OK);
+    assert_non_null(strstr(text, "\"nics\":["));
+    free(text);
+    base_config_free(&config);
+    remove(path);
+    (void)options_of(NULL, custom, &config);
+    assert_int_equal(compat_engine_topology(&config, NULL, true, &text), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), path));
+    base_config_free(&config);
+    char *matrix[] = {
+        "MC_TENT_CONF={\"topology\": {\"priority_matrix\": {\"cpu:0\": [[\"x\"], []]}}}", variable,
+        NULL};
+    (void)options_of(NULL, matrix, &config);
+    assert_int_equal(compat_engine_topology(&config, NULL, true, &text), YOLK_OK);
+    assert_string_equal(text, "{\"cpu:0\":[[\"x\"],[]]}"); /* goes before the file */
+    free(text);
+    base_config_free(&config);
+    free(path);
+}
+
 static void without_effect_is_said_once(void **state)
 {
     (void)state;
     char *environment[] = {
         "MC_TENT_CONF={\"transports\": {\"rdma\": {\"enable\": false, \"num_lanes\": 6, \"device\":"
         "{\"port\": 1}, \"max_timeout_ns\": 1e10}, \"shm\": {\"enable\": false}},"
-        "\"topology\": {\"rdma_whitelist\": [\"mlx5_0\"]}, \"verbose\": true, \"nonsense\": 1}",
+        "\"transports/gds/io_batch_depth\": 32, \"verbose\": true, \"nonsense\": 1}",
         NULL};
     struct base_config config;
     listen_to_log();
@@ -264,7 +321,7 @@ static void without_effect_is_said_once(void **state)
                                    "effect: there is no RDMA transport"));
     assert_null(strstr(logged, "max_timeout_ns"));
     assert_null(strstr(logged, "enable")); /* what is off here anyway is no news */
-    assert_non_null(strstr(logged, "topology/rdma_whitelist"));
+    assert_non_null(strstr(logged, "transports/gds/io_batch_depth"));
     assert_non_null(strstr(logged, "verbose has no effect"));
     assert_non_null(strstr(logged, "there is no setting \"nonsense\""));
     assert_int_equal(logged_count, 4);
@@ -344,6 +401,7 @@ int main(void)
         cmocka_unit_test(precedence),
         cmocka_unit_test(json_in_the_environment),
         cmocka_unit_test(wrong_ones_are_named),
+        cmocka_unit_test(devices_of_the_topology),
         cmocka_unit_test(without_effect_is_said_once),
         cmocka_unit_test(figures_are_served_where_asked),
         cmocka_unit_test(c157_what_is_in_force_is_said),

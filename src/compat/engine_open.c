@@ -210,26 +210,24 @@ static enum yolk_status url_of_config(const struct base_config *config, char url
     return redis_login(config, url);
 }
 
-enum yolk_status compat_engine_open_tent(const struct compat_settings *own, struct yolk_peer **out)
+enum yolk_status compat_engine_open_tent(const struct compat_settings *own,
+                                         struct base_config *config, struct yolk_peer **out)
 {
-    struct base_config config;
     struct identity who = {.host = "127.0.0.1"};
     *out = NULL;
-    enum yolk_status status = compat_engine_config(own, true, environ, &config);
-    const char *host = status == YOLK_OK ? base_config_string(&config, SET_RPC_HOST) : "";
+    enum yolk_status status = compat_engine_config(own, true, environ, config);
+    const char *host = status == YOLK_OK ? base_config_string(config, SET_RPC_HOST) : "";
     if (status == YOLK_OK)
-        status = url_of_config(&config, who.url);
+        status = url_of_config(config, who.url);
     if (status == YOLK_OK && host[0] != '\0')
         status = split(host, who.host, &who.port);
-    if (status == YOLK_OK) {
-        const char *name = base_config_string(&config, SET_SEGMENT_NAME);
-        who.name = name[0] != '\0' ? name : NULL;
-        if (base_config_u64(&config, SET_RPC_PORT) != 0)
-            who.port = base_config_u64(&config, SET_RPC_PORT);
-        status = open_as(&config, &who, out);
-    }
-    base_config_free(&config);
-    return status;
+    if (status != YOLK_OK)
+        return status;
+    const char *name = base_config_string(config, SET_SEGMENT_NAME);
+    who.name = name[0] != '\0' ? name : NULL;
+    if (base_config_u64(config, SET_RPC_PORT) != 0)
+        who.port = base_config_u64(config, SET_RPC_PORT);
+    return open_as(config, &who, out);
 }
 
 enum yolk_status compat_engine_close(struct yolk_peer *peer)

@@ -19,8 +19,10 @@ struct compat_engine_setup {
  * a container's host) is told to others while it listens on all. */
 YOLK_MUST_USE enum yolk_status compat_engine_open(const struct compat_engine_setup *setup,
                                                   struct yolk_peer **out);
-/* The same for a program that configures it as TENT is; own NULL: by the environment alone. */
+/* The same for a program that configures it as TENT is; own NULL: by the environment alone.
+ * config: what is in force, freed by the caller in either case. */
 YOLK_MUST_USE enum yolk_status compat_engine_open_tent(const struct compat_settings *own,
+                                                       struct base_config *config,
                                                        struct yolk_peer **out);
 /* Until memory is quiet, at most three drain limits; a peer that is still not is left as it is,
  * with a line. NULL is allowed. */

@@ -92,7 +92,7 @@ tent_engine_t tent_create_engine(void)
     struct tent_engine *engine = calloc(1, sizeof(*engine));
     enum yolk_status status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an engine");
     if (engine != NULL && settings != NULL)
-        status = compat_engine_open_tent(settings, &engine->peer);
+        status = compat_engine_open_tent(settings, &engine->config, &engine->peer);
     if (settings != NULL)
         compat_settings_free(settings); /* the next engine has settings of its own */
     if (status == YOLK_OK)
@@ -104,6 +104,8 @@ tent_engine_t tent_create_engine(void)
     (void)compat_tent_answer(status, "tent_create_engine");
     if (engine != NULL && engine->peer != NULL)
         base_ignore(compat_engine_close(engine->peer));
+    if (engine != NULL)
+        base_config_free(&engine->config);
     free(engine);
     return NULL;
 }
@@ -118,6 +120,7 @@ void tent_destroy_engine(tent_engine_t handle)
         return;
     compat_tent_memories_free(engine);
     mutex_destroy(&engine->lock);
+    base_config_free(&engine->config);
     free(engine);
 }
 
@@ -281,4 +284,18 @@ int tent_probe_peer(tent_engine_t handle, tent_segment_id_t segment, uint64_t ti
     return compat_tent_answer(
         yolk_peer_probe(engine->peer, compat_tent_segment(engine, segment), timeout_ms),
         "tent_probe_peer");
+}
+
+char *tent_topology(tent_engine_t handle)
+{
+    const struct tent_engine *engine = handle;
+    char *text = NULL;
+    if (engine == NULL) {
+        (void)compat_tent_invalid("tent_topology", "needs an engine");
+        return NULL;
+    }
+    return compat_tent_answer(compat_engine_topology(&engine->config, NULL, false, &text),
+                              "tent_topology") == 0
+               ? text
+               : NULL;
 }

@@ -5,6 +5,7 @@
 
 #include <yolk/peer.h>
 
+#include "base/config.h"
 #include "platform/memory.h"
 #include "platform/thread.h"
 #include "tent/transfer_engine.h"
@@ -16,6 +17,7 @@ struct tent_memory {
 };
 struct tent_engine {
     struct yolk_peer *peer;
+    struct base_config config;
     uint64_t own;      /* the handle of this process, TENT_LOCAL_SEGMENT_ID to callers */
     struct mutex lock; /* over what follows */
     struct tent_memory *memories;

@@ -603,6 +603,11 @@ static void what_is_ours(void **state)
         seen = seen || strncmp(stats[i].device_name, "tcp:", 4) == 0;
     assert_true(seen);
     assert_int_equal(tent_get_nic_load_stats(p.a, NULL, &count), -1);
+    text = tent_topology(p.a);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"nics\":["));
+    free(text);
+    assert_null(tent_topology(NULL));
     text = tent_metrics(p.a);
     assert_non_null(text);
     assert_non_null(strstr(text, "tent_read_bytes_total"));
