@@ -29,6 +29,8 @@
 
 #include <cmocka.h>
 
+#include "platform/clock.h"
+#include "platform/thread.h"
 #include "transport/tcp/tcp.h"
 #include "yolk/engine.h"
 
@@ -41,6 +43,7 @@ enum {
     SAMPLES_MAX = 1 << 16,
     SAMPLES_MIN = 300, /* of one round */
     ANSWERS_MIN = 20,  /* of the sick one, after its restart */
+    REFUSED_MAX = 5,   /* then the next life is waited for, or asked */
     DEADLINE_MS = 500,
     PATIENCE_MS = 60000,
     TRIES = 8, /* so many times that many, where the machine is not ours alone */
@@ -164,7 +167,8 @@ static void kill_provider(struct provider *p)
 struct load {
     struct yolk_engine *engine;
     struct provider providers[PROVIDERS];
-    pthread_mutex_t lock; /* of the sick one's text and life */
+    struct mutex lock;      /* of the sick one's text and life */
+    struct condition moved; /* something was counted, or the sick one is back */
     pthread_t healthy, sick[SICK_CALLERS];
     uint8_t *local;
     atomic_bool over;
@@ -173,7 +177,7 @@ struct load {
     _Atomic uint64_t failures; /* of it */
     _Atomic uint64_t queued;   /* requests seen waiting for dispatch */
     _Atomic uint64_t harmed;   /* reads of the healthy one that failed */
-    _Atomic uint32_t count;    /* samples of this round */
+    _Atomic uint64_t count;    /* samples of this round */
     uint64_t samples[SAMPLES_MAX];
 };
 
@@ -223,6 +227,13 @@ static bool is_of(const uint8_t *bytes, uint64_t life, uint64_t offset, uint64_t
     return true;
 }
 
+static void tell(struct load *l)
+{
+    mutex_lock(&l->lock);
+    condition_broadcast(&l->moved);
+    mutex_unlock(&l->lock);
+}
+
 static void *healthy_main(void *arg)
 {
     struct load *l = arg;
@@ -233,11 +244,13 @@ static void *healthy_main(void *arg)
         uint64_t begin = yolk_engine_now_ns(l->engine);
         enum yolk_status status = read_once(l, segment, l->local, offset, PIECE);
         uint64_t took = yolk_engine_now_ns(l->engine) - begin;
-        uint32_t n = atomic_load(&l->count);
+        uint64_t n = atomic_load(&l->count);
         struct yolk_engine_stats stats;
         yolk_engine_stats(l->engine, &stats);
         atomic_fetch_add(&l->queued, stats.queued + stats.queue_refused);
-        if (n < SAMPLES_MAX) {
+        if (n % SAMPLES_MIN == 0)
+            tell(l);
+        if (n < SAMPLES_MAX) { /* a round may begin just now, with one of the last */
             l->samples[n] = took;
             atomic_store(&l->count, n + 1);
         }
@@ -258,30 +271,36 @@ static void *sick_main(void *arg)
     static _Atomic uint32_t numbers;
     uint8_t *local = l->local + PIECE + atomic_fetch_add(&numbers, 1) % SICK_CALLERS * SICK_PIECE;
     struct provider *p = &l->providers[SICK];
-    uint64_t segment = 0, life = 0, refused = 0;
+    uint64_t segment = 0, life = 0;
+    uint32_t refused = 0; /* in a row */
+    uint32_t asked = 0;   /* with a handle whose life is over */
     for (uint64_t i = 0; !atomic_load(&l->over); i++) {
         uint64_t offset = i * 7001 % (SIZE - SICK_PIECE);
-        pthread_mutex_lock(&l->lock);
+        mutex_lock(&l->lock);
+        while (refused >= REFUSED_MAX && p->life == life && !atomic_load(&l->over))
+            condition_wait(&l->moved, &l->lock); /* until it is back */
         bool old = p->life != life;
-        if (segment == 0 || (old && refused >= 3)) {
+        if (segment == 0 || asked >= REFUSED_MAX) {
             if (segment != 0 && yolk_engine_segment_close(l->engine, segment) != YOLK_OK)
                 die("a segment does not close");
             segment = open_segment(l, p->text, p->life);
             life = p->life;
             old = false;
-            refused = 0;
+            refused = asked = 0;
         }
-        pthread_mutex_unlock(&l->lock);
+        mutex_unlock(&l->lock);
+        asked += old;
         enum yolk_status status = read_once(l, segment, local, offset, SICK_PIECE);
         if (status != YOLK_OK) {
-            refused += old;
+            refused++;
             atomic_fetch_add(&l->failures, 1);
-            (void)usleep(200); /* what fails at once shall not take a processor */
         } else if (old || !is_of(local, life, offset, SICK_PIECE)) {
             atomic_fetch_add(&l->wrong, 1);
         } else {
+            refused = 0;
             atomic_fetch_add(&l->answers, 1);
         }
+        tell(l);
     }
     if (segment != 0 && yolk_engine_segment_close(l->engine, segment) != YOLK_OK)
         die("a segment does not close");
@@ -296,42 +315,49 @@ static int ascending(const void *a, const void *b)
 
 static void wait_for(struct load *l, const _Atomic uint64_t *count, uint64_t least)
 {
-    uint64_t until = yolk_engine_now_ns(l->engine) + PATIENCE_MS * UINT64_C(1000000);
+    uint64_t until = clock_after_ms(clock_real_now_ns(), PATIENCE_MS);
+    mutex_lock(&l->lock);
     while (atomic_load(count) < least) {
-        assert_true(yolk_engine_now_ns(l->engine) < until);
-        (void)usleep(1000);
+        assert_true(clock_real_now_ns() < until);
+        (void)condition_wait_until(&l->moved, &l->lock, until);
     }
+    mutex_unlock(&l->lock);
+}
+
+static void restart_provider(struct load *l, enum which victim)
+{
+    struct provider made = l->providers[victim];
+    start_provider(&made);
+    mutex_lock(&l->lock);
+    l->providers[victim] = made;
+    condition_broadcast(&l->moved);
+    mutex_unlock(&l->lock);
 }
 
 /* Kills and restarts one; returns the p99 of what the healthy one took meanwhile. */
 static uint64_t run_round(struct load *l, enum which victim)
 {
-    uint64_t until = yolk_engine_now_ns(l->engine) + PATIENCE_MS * UINT64_C(1000000);
     uint64_t failures = atomic_load(&l->failures);
     wait_for(l, &l->answers, atomic_load(&l->answers) + ANSWERS_MIN); /* there is a load */
     atomic_store(&l->count, 0);
     kill_provider(&l->providers[victim]);
     if (victim == SICK)
         wait_for(l, &l->failures, failures + 1);
-    pthread_mutex_lock(&l->lock);
-    start_provider(&l->providers[victim]);
-    pthread_mutex_unlock(&l->lock);
+    restart_provider(l, victim);
     wait_for(l, &l->answers, atomic_load(&l->answers) + ANSWERS_MIN);
-    while (atomic_load(&l->count) < SAMPLES_MIN) {
-        assert_true(yolk_engine_now_ns(l->engine) < until);
-        (void)usleep(1000);
-    }
-    uint32_t count = atomic_load(&l->count);
+    wait_for(l, &l->count, SAMPLES_MIN);
+    uint64_t count = atomic_load(&l->count);
     static uint64_t sorted[SAMPLES_MAX];
     memcpy(sorted, l->samples, count * sizeof(sorted[0]));
     qsort(sorted, count, sizeof(sorted[0]), ascending);
-    return sorted[(uint64_t)count * 99 / 100];
+    return sorted[count * 99 / 100];
 }
 
 static void load_open(struct load *l, const char *host, const struct provider places[PROVIDERS])
 {
     memset(l, 0, sizeof(*l));
-    pthread_mutex_init(&l->lock, NULL);
+    mutex_init(&l->lock);
+    condition_init(&l->moved);
     l->engine = make_engine(host, 0);
     assert_non_null(l->engine);
     l->local = calloc(1, PIECE + SICK_CALLERS * SICK_PIECE);
@@ -352,6 +378,7 @@ static void load_open(struct load *l, const char *host, const struct provider pl
 static void load_close(struct load *l)
 {
     atomic_store(&l->over, true);
+    tell(l);
     pthread_join(l->healthy, NULL);
     for (int i = 0; i < SICK_CALLERS; i++)
         pthread_join(l->sick[i], NULL);
@@ -360,8 +387,9 @@ static void load_close(struct load *l)
     assert_int_equal(yolk_engine_unregister(l->engine, l->local, PIECE + SICK_CALLERS * SICK_PIECE),
                      YOLK_OK);
     assert_int_equal(yolk_engine_destroy(l->engine), YOLK_OK);
+    condition_destroy(&l->moved);
+    mutex_destroy(&l->lock);
     free(l->local);
-    pthread_mutex_destroy(&l->lock);
 }
 
 static uint64_t median(const uint64_t *of, uint32_t count)
