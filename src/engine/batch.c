@@ -60,6 +60,7 @@ static struct batch *new_chunk(struct batch_table *table)
         chunk[i].stage.head = STAGING_NONE;
         base_list_init(&chunk[i].gate.node);
         atomic_init(&chunk[i].gate.released, BATCH_NONE);
+        chunk[i].gate.ended = BATCH_NONE;
         chunk[i].index = table->count + i;
         /* The first slot is used at once, the others are linked in rising order. */
         chunk[i].next_free = i + 1 < ENGINE_BATCH_CHUNK ? table->count + i + 1 : table->free_head;

@@ -65,7 +65,7 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     }
     struct engine_task *owner = &batch->tasks[state->head];
     if (owner->gate.contract != NULL && batch->state.tasks[state->head].open == 0)
-        gate_end(engine, batch, state->head);
+        gate_end(batch, state->head);
     if (state->taken > 0) {
         if (base_list_empty(&task->stuck)) {
             pthread_mutex_lock(&engine->stuck_lock);
@@ -146,9 +146,12 @@ void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t 
     struct engine_task *task = &batch->tasks[index];
     counted_over(engine, batch, task, batch_io_at(batch, (uint32_t)cookie), status, transferred,
                  now_ns);
-    engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
-    if (failover_blames_route(status))
-        channel->broken = true;
+    if (status != YOLK_OK ||
+        atomic_load_explicit(&channel->segment->routes[channel->transport].troubled,
+                             memory_order_relaxed)) {
+        engine_route_result(engine, channel->segment, channel->transport, status, now_ns);
+        channel->broken = channel->broken || failover_blames_route(status);
+    }
     if (task->opcode == YOLK_READ)
         ENGINE_COUNT(engine, bytes_read, transferred);
     else
@@ -600,6 +603,13 @@ static void expire(struct yolk_engine *engine, struct batch *batch)
     }
 }
 
+/* What is over makes room for what waits, perhaps in this batch. */
+static bool gate_turn(struct yolk_engine *engine, struct batch *batch)
+{
+    gate_settle(engine, batch);
+    return gate_release(engine, batch);
+}
+
 bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = batch_pass(engine, batch);
@@ -624,11 +634,11 @@ bool batch_pass(struct yolk_engine *engine, struct batch *batch)
     if (batch->stage.head != STAGING_NONE)
         moved = stage_work(engine, batch) || moved;
     if (engine->gate.on)
-        (void)gate_release(engine, batch);
+        (void)gate_turn(engine, batch);
     do {
         if (batch->state.queue_length > 0)
             moved = post_all(engine, batch) || moved;
-    } while (engine->gate.on && gate_release(engine, batch));
+    } while (engine->gate.on && gate_turn(engine, batch));
     for (uint32_t i = 0; i < batch->channel_count; i++) {
         struct engine_channel *channel = &batch->channels[i];
         if (channel->posted && channel->channel != NULL)

@@ -204,15 +204,27 @@ bool gate_release(struct yolk_engine *engine, struct batch *batch)
     return true;
 }
 
-void gate_end(struct yolk_engine *engine, struct batch *batch, uint32_t index)
+void gate_end(struct batch *batch, uint32_t index)
 {
-    struct gate *gate = &engine->gate;
     struct gate_task *task = &batch->tasks[index].gate;
-    pthread_mutex_lock(&gate->lock);
-    admission_end(&gate->admission, task->token);
     task->contract = NULL;
     let_go(batch, index);
-    if (--batch->gate.owners == 0) {
+    task->ended_next = batch->gate.ended;
+    batch->gate.ended = index;
+}
+
+void gate_settle(struct yolk_engine *engine, struct batch *batch)
+{
+    struct gate *gate = &engine->gate;
+    if (batch->gate.ended == BATCH_NONE)
+        return;
+    pthread_mutex_lock(&gate->lock);
+    for (uint32_t i = batch->gate.ended; i != BATCH_NONE; i = batch->tasks[i].gate.ended_next) {
+        admission_end(&gate->admission, batch->tasks[i].gate.token);
+        batch->gate.owners--;
+    }
+    batch->gate.ended = BATCH_NONE;
+    if (batch->gate.owners == 0) {
         base_list_remove(&batch->gate.node);
         base_list_init(&batch->gate.node);
         atomic_fetch_sub(&gate->batch_count, 1);

@@ -33,6 +33,7 @@ struct gate_batch {
     struct base_list node;
     uint32_t owners;           /* of it that are not over */
     uint32_t held;             /* of those, the ones not yet posted */
+    uint32_t ended;            /* tasks that are over and not yet settled, the last one first */
     _Atomic uint32_t released; /* the first task that was dispatched and not yet posted */
     uint32_t released_last;
 };
@@ -42,6 +43,7 @@ struct gate_task {
     struct qos_class *contract; /* NULL: the gate is off, or it is over */
     uint64_t token;
     uint32_t next; /* in the list of those released */
+    uint32_t ended_next;
     bool charged, held;
 };
 
@@ -67,8 +69,9 @@ YOLK_MUST_USE enum yolk_status gate_admit(struct yolk_engine *engine, struct bat
                                           uint32_t first, uint64_t now_ns);
 /* Lets post what was dispatched since; true if there was something. */
 bool gate_release(struct yolk_engine *engine, struct batch *batch);
-/* The task's owner is over. */
-void gate_end(struct yolk_engine *engine, struct batch *batch, uint32_t task);
+/* The task's owner is over; its place is given back by gate_settle, before the end of a pass. */
+void gate_end(struct batch *batch, uint32_t task);
+void gate_settle(struct yolk_engine *engine, struct batch *batch);
 static inline bool gate_holds(const struct gate_batch *batch)
 {
     return batch->owners > 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/policy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -73,49 +72,35 @@ static bool kinds_fit(enum policy_memory wanted, enum policy_memory given)
     return wanted == POLICY_ANY || wanted == given;
 }
 
-bool policy_why_not(const struct policy *policy, const struct policy_request *request, char *why,
-                    size_t size)
+static bool fits(const struct policy *policy, const struct policy_request *request)
 {
-    why[0] = '\0';
     if (policy->file != request->file)
-        snprintf(why, size, "it is for %s segments", policy->file ? "file" : "memory");
-    else if (request->name != NULL)
-        return false; /* chosen by name: nothing else counts */
-    else if (policy->has_same_machine && policy->same_machine != request->same_machine)
-        snprintf(why, size, "it is for %s",
-                 policy->same_machine ? "the same machine" : "other machines");
-    else if (!kinds_fit(policy->local, request->local))
-        snprintf(why, size, "it is for local memory %s, not %s", policy_memory_name(policy->local),
-                 policy_memory_name(request->local));
-    else if (!request->file && !kinds_fit(policy->remote, request->remote))
-        snprintf(why, size, "it is for remote memory %s, not %s",
-                 policy_memory_name(policy->remote), policy_memory_name(request->remote));
-    else if (request->size < policy->min_size)
-        snprintf(why, size, "it is for %llu bytes or more", (unsigned long long)policy->min_size);
-    else if (request->size > policy->max_size)
-        snprintf(why, size, "it is for at most %llu bytes", (unsigned long long)policy->max_size);
-    else if (policy->has_priority && policy->priority != request->priority)
-        snprintf(why, size, "it is for priority %s", policy_priority_name(policy->priority));
-    else if (policy->has_intent && policy->intent != request->intent)
-        snprintf(why, size, "it is for intent %s", policy_intent_name(policy->intent));
-    return why[0] != '\0';
+        return false;
+    if (request->name != NULL)
+        return true; /* chosen by name: nothing else counts */
+    return request->size >= policy->min_size && request->size <= policy->max_size &&
+           (!policy->has_same_machine || policy->same_machine == request->same_machine) &&
+           kinds_fit(policy->local, request->local) &&
+           (request->file || kinds_fit(policy->remote, request->remote)) &&
+           (!policy->has_priority || policy->priority == request->priority) &&
+           (!policy->has_intent || policy->intent == request->intent);
 }
 
 enum yolk_status policy_match(const struct policy_set *set, const struct policy_request *request,
                               const struct policy **out)
 {
-    char why[128];
     *out = NULL;
     for (uint32_t i = 0; i < set->count; i++) {
         const struct policy *policy = &set->policies[i];
         if (request->name != NULL && strcmp(request->name, policy->name) != 0)
             continue;
-        if (!policy_why_not(policy, request, why, sizeof(why))) {
+        if (fits(policy, request)) {
             *out = policy;
             return YOLK_OK;
         }
         if (request->name != NULL)
-            return base_fail(YOLK_ERR_NO_ROUTE, 0, "policy \"%s\": %s", policy->name, why);
+            return base_fail(YOLK_ERR_NO_ROUTE, 0, "policy \"%s\" is for %s segments", policy->name,
+                             policy->file ? "file" : "memory");
     }
     if (request->name != NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "policy \"%.60s\": the engine has none of this name",

@@ -83,10 +83,6 @@ struct policy_request {
 YOLK_MUST_USE enum yolk_status policy_match(const struct policy_set *set,
                                             const struct policy_request *request,
                                             const struct policy **out);
-/* Why this policy does not fit; false: it does. */
-bool policy_why_not(const struct policy *policy, const struct policy_request *request, char *why,
-                    size_t size);
-
 /* The order in which transports are tried where no policy says so; see
  * yolk_engine_describe_route. */
 struct policy_transport {
