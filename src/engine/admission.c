@@ -232,7 +232,7 @@ static void stop_waiting(struct admission *a, uint32_t index)
     }
 }
 
-uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admission_owner *given)
+static uint32_t new_owner(struct admission *a, uint64_t now_ns, const struct admission_owner *given)
 {
     uint32_t index = a->free_head;
     uint32_t generation = 1;
@@ -250,8 +250,19 @@ uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admiss
     owner->child = owner->next = owner->before = NONE;
     owner->generation = generation;
     owner->state = WAITING;
+    return index;
+}
+
+static uint64_t token_of(const struct admission *a, uint32_t index)
+{
+    return (uint64_t)a->owners[index].generation << 32 | index;
+}
+
+uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admission_owner *given)
+{
+    uint32_t index = new_owner(a, now_ns, given);
     start_waiting(a, index);
-    return (uint64_t)generation << 32 | index;
+    return token_of(a, index);
 }
 
 bool admission_class_has_room(const struct admission_class *class, uint64_t bytes)
@@ -302,6 +313,28 @@ static uint32_t next_owner(const struct admission *a, uint64_t now_ns)
     return best;
 }
 
+static void dispatch(struct admission *a, struct admission_owner *owner)
+{
+    if (!owner->charged)
+        admission_class_charge(owner->class, owner->bytes);
+    owner->charged = true;
+    owner->state = DISPATCHED;
+    a->dispatched++;
+    a->bytes_dispatched += owner->bytes;
+}
+
+uint64_t admission_add_dispatched(struct admission *a, uint64_t now_ns,
+                                  const struct admission_owner *given)
+{
+    if (a->waiting > 0 || a->dispatched >= a->limits.dispatch_owners_max ||
+        given->bytes > a->limits.dispatch_bytes_max - a->bytes_dispatched ||
+        (!given->charged && !admission_class_has_room(given->class, given->bytes)))
+        return ADMISSION_NONE;
+    uint32_t index = new_owner(a, now_ns, given);
+    dispatch(a, &a->owners[index]);
+    return token_of(a, index);
+}
+
 const struct admission_owner *admission_pick(struct admission *a, uint64_t now_ns, uint64_t *token)
 {
     if (a->waiting == 0 || a->dispatched >= a->limits.dispatch_owners_max)
@@ -314,13 +347,8 @@ const struct admission_owner *admission_pick(struct admission *a, uint64_t now_n
     if (owner->bytes > a->limits.dispatch_bytes_max - a->bytes_dispatched)
         return NULL;
     stop_waiting(a, index);
-    if (!owner->charged)
-        admission_class_charge(owner->class, owner->bytes);
-    owner->charged = true;
-    owner->state = DISPATCHED;
-    a->dispatched++;
-    a->bytes_dispatched += owner->bytes;
-    *token = (uint64_t)owner->generation << 32 | index;
+    dispatch(a, owner);
+    *token = token_of(a, index);
     return owner;
 }
 

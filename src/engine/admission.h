@@ -91,6 +91,11 @@ YOLK_MUST_USE enum yolk_status admission_reserve(struct admission *a,
 /* One of those reserved; the fields of the caller are taken from *owner. */
 uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admission_owner *owner);
 
+/* The same, dispatched at once: what admission_add and admission_pick would make of it. NONE, and
+ * nothing happened: others wait, or its window or contract has no room. */
+uint64_t admission_add_dispatched(struct admission *a, uint64_t now_ns,
+                                  const struct admission_owner *owner);
+
 /* The owner that is dispatched now, or NULL: none waits, the window has no room for the next, or
  * each contract in question is used up. *token names it. */
 const struct admission_owner *admission_pick(struct admission *a, uint64_t now_ns, uint64_t *token);

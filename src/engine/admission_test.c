@@ -335,6 +335,8 @@ static int model_next(const struct admission_limits *l, uint64_t now_ns)
     return best;
 }
 
+static uint32_t at_once_count;
+
 static void run_model(uint64_t seed, bool deadline_first)
 {
     struct random_sim sim;
@@ -384,7 +386,18 @@ static void run_model(uint64_t seed, bool deadline_first)
                                                   .priority = (enum yolk_priority)o->priority,
                                                   .class = &model_classes[o->class],
                                                   .task = i};
-            o->token = admission_add(&queue, now_ns, &owner);
+            /* Sometimes at once, which is the same as to be picked right away. */
+            uint64_t at_once = random_below(&random, 4) == 0
+                                   ? admission_add_dispatched(&queue, now_ns, &owner)
+                                   : ADMISSION_NONE;
+            if (at_once != ADMISSION_NONE) {
+                for (int k = 0; k < MODEL_OWNERS; k++)
+                    assert_false(model[k].live && !model[k].dispatched && k != (int)i);
+                assert_int_equal(model_next(&limits, now_ns), (int)i);
+                o->dispatched = true;
+                at_once_count++;
+            }
+            o->token = at_once != ADMISSION_NONE ? at_once : admission_add(&queue, now_ns, &owner);
             live++;
             live_bytes += size;
         } else if (what < 8) {
@@ -411,6 +424,7 @@ static void as_the_model_says(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++)
         run_model(seed, seed % 2 == 0);
+    assert_true(at_once_count > 0);
 }
 
 int main(void)

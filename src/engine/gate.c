@@ -137,7 +137,8 @@ static bool is_owner(const struct batch *batch, uint32_t index)
     return task->head == index && !task->terminal;
 }
 
-static void add_owner(struct gate *gate, struct batch *batch, uint32_t index, uint64_t now_ns)
+static void add_owner(struct gate *gate, struct batch *batch, uint32_t index, uint64_t now_ns,
+                      bool at_once)
 {
     struct engine_task *task = &batch->tasks[index];
     const struct batch_task *state = &batch->state.tasks[index];
@@ -149,9 +150,16 @@ static void add_owner(struct gate *gate, struct batch *batch, uint32_t index, ui
                                           .class = &task->gate.contract->admission,
                                           .batch = batch,
                                           .task = index};
-    task->gate.token = admission_add(&gate->admission, now_ns, &owner);
-    task->gate.held = true;
-    batch->gate.held++;
+    /* Where all of a submit fit, their order among each other is the batch's. */
+    task->gate.token =
+        at_once ? admission_add_dispatched(&gate->admission, now_ns, &owner) : ADMISSION_NONE;
+    if (task->gate.token != ADMISSION_NONE) {
+        batch_state_release(&batch->state, index);
+    } else {
+        task->gate.token = admission_add(&gate->admission, now_ns, &owner);
+        task->gate.held = true;
+        batch->gate.held++;
+    }
     if (batch->gate.owners++ == 0) {
         base_list_push_back(&gate->batches, &batch->gate.node);
         atomic_fetch_add(&gate->batch_count, 1);
@@ -168,10 +176,13 @@ enum yolk_status gate_admit(struct yolk_engine *engine, struct batch *batch, uin
             admission_load_add(&load, batch->state.tasks[i].span, batch->tasks[i].staging);
     pthread_mutex_lock(&gate->lock);
     bool was_idle = base_list_empty(&gate->batches);
+    const struct admission *a = &gate->admission;
     enum yolk_status status = admission_reserve(&gate->admission, &load);
+    bool at_once = load.owners <= a->limits.dispatch_owners_max - a->dispatched &&
+                   load.bytes <= a->limits.dispatch_bytes_max - a->bytes_dispatched;
     for (uint32_t i = first; status == YOLK_OK && i < batch->state.task_count; i++)
         if (is_owner(batch, i))
-            add_owner(gate, batch, i, now_ns);
+            add_owner(gate, batch, i, now_ns, at_once);
     if (status == YOLK_OK)
         pump(gate, now_ns);
     bool wake = was_idle && !base_list_empty(&gate->batches);
