@@ -68,13 +68,14 @@ static uint64_t deadline_of(const struct admitted *before, const struct yolk_req
 }
 
 static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_request *request,
-                                  struct segment *segment, const struct registration *registration,
+                                  bool plain, struct segment *segment,
+                                  const struct registration *registration,
                                   const struct admitted *before, struct engine_task *task)
 {
     enum yolk_status status = YOLK_OK;
     if (before->given != NULL)
         task->wish = before->given->wish;
-    else
+    else if (!plain || engine->has_policies || engine->wish.direct)
         status =
             engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
     if (status != YOLK_OK || task->gate.contract == NULL)
@@ -167,7 +168,7 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
         status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
     else if (!plain || before->given != NULL || engine->has_policies || engine->gate.on ||
              engine->wish.direct)
-        status = read_wish(engine, request, segment, registration, before, task);
+        status = read_wish(engine, request, plain, segment, registration, before, task);
     if (status != YOLK_OK) {
         if (registration != NULL)
             registry_release(registration);
