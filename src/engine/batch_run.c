@@ -481,6 +481,7 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
     if (is_staged(&batch->tasks[index], channel->transport))
         return stage_post(engine, batch, slice_index);
     struct yolk_io *io = &batch_io_at(batch, slice_index)->io;
+    (void)counted_now(engine, batch); /* what it copies in there takes its time from here on */
     enum yolk_submit answer =
         engine->transports[channel->transport].ops.submit(channel->channel, io);
     if (answer != YOLK_SUBMIT_AGAIN)

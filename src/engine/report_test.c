@@ -296,6 +296,53 @@ static void load_shows_what_is_in_flight_and_how_fast_it_was(void **state)
     pair_close(p);
 }
 
+static struct clock_sim *copying_moves;
+
+static enum yolk_submit copy_for_a_millisecond(void *channel, struct yolk_io *io)
+{
+    clock_sim_advance(copying_moves, MS);
+    return transport_loop_ops()->submit(channel, io);
+}
+
+/* A copy in the caller's thread takes the transport's time, not that of the way to it. */
+static void a_copy_in_submit_takes_its_time(void **state)
+{
+    (void)state;
+    struct pair *p = pair_open(2);
+    struct yolk_transport_ops copying = *transport_loop_ops();
+    const struct yolk_transport_ops *transports[] = {&copying};
+    struct pair q = {.engine = NULL};
+    struct yolk_engine_options options;
+    copying.submit = copy_for_a_millisecond;
+    copying_moves = &p->clock;
+    yolk_engine_options_init(&options);
+    options.transports = transports;
+    options.transport_count = 1;
+    options.transport.now_ns = clock_sim_clock(&p->clock).now_ns;
+    options.transport.clock_self = clock_sim_clock(&p->clock).self;
+    assert_int_equal(yolk_engine_create(&options, &q.engine), YOLK_OK);
+    const struct yolk_serve_options serve = {
+        .struct_size = sizeof(serve), .memory = p->memory, .size = SIZE, .segment = 3};
+    struct yolk_served *served;
+    assert_int_equal(yolk_engine_serve(q.engine, &serve, &served), YOLK_OK);
+    const struct yolk_segment_descriptor descriptor = {3, 1, SIZE, yolk_served_endpoints(served)};
+    assert_int_equal(yolk_engine_segment_open(q.engine, &descriptor, 5, &q.segment), YOLK_OK);
+    assert_int_equal(yolk_engine_register(q.engine, q.local, SIZE), YOLK_OK);
+    const struct yolk_request request = {
+        .opcode = YOLK_READ, .local = q.local, .segment = q.segment, .size = SIZE};
+    enum yolk_status verdict;
+    uint64_t batch;
+    assert_int_equal(yolk_engine_batch_create(q.engine, 1, &batch), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_submit(q.engine, batch, &request, 1, &verdict, NULL),
+                     YOLK_OK);
+    finish(&q, batch);
+    const struct yolk_engine_load load = load_of(&q, "loop");
+    assert_int_equal(load.bandwidth_bytes, SIZE * UINT64_C(1000));
+    yolk_engine_unserve(q.engine, served);
+    assert_int_equal(yolk_engine_destroy(q.engine), YOLK_OK);
+    pair_close(p);
+}
+
 static void the_state_of_breakers_is_shown(void **state)
 {
     (void)state;
@@ -606,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_failed_request_adds_no_bytes),
         cmocka_unit_test(a_missed_deadline_has_its_own_counter),
         cmocka_unit_test(load_shows_what_is_in_flight_and_how_fast_it_was),
+        cmocka_unit_test(a_copy_in_submit_takes_its_time),
         cmocka_unit_test(the_state_of_breakers_is_shown),
         cmocka_unit_test(the_quarantine_is_shown_and_reaped),
         cmocka_unit_test(an_engine_ends_within_its_limit_and_can_be_asked_again),
