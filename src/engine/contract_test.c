@@ -277,6 +277,10 @@ static void options_that_are_none(void **state)
     r->options.qos_json = "{\"version\": 1, \"defaults\": {\"max_inflight_byte\": 1}}";
     refused_options(r, YOLK_ERR_CONFIG, "qos.defaults.max_inflight_byte");
     r->options = sound;
+    r->options.merge = YOLK_SWITCH_OFF;
+    r->options.merge_bytes_max = 5;
+    refused_options(r, YOLK_ERR_INVALID, "merge_bytes_max is 5");
+    r->options = sound;
     rig_open(r);
     rig_close(r);
 }

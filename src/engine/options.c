@@ -46,6 +46,9 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
     if (options->queue.enable != YOLK_SWITCH_ON && queue_is_set(&options->queue))
         return base_fail(YOLK_ERR_INVALID, 0,
                          "option queue: a field is set, but queue.enable is not on");
+    if (options->merge == YOLK_SWITCH_OFF && options->merge_bytes_max != 0)
+        return base_fail(YOLK_ERR_INVALID, 0, "option merge_bytes_max is %llu, but merge is off",
+                         (unsigned long long)options->merge_bytes_max);
     return YOLK_OK;
 }
 
