@@ -303,7 +303,8 @@ static void run_model(uint64_t seed)
     struct model *m = calloc(1, sizeof(*m));
     random_sim_init(&m->sim, seed);
     m->random = random_sim_random(&m->sim);
-    assert_int_equal(batch_state_init(&m->state, TASKS, WINDOW, ATTEMPTS, DRAIN), YOLK_OK);
+    assert_int_equal(batch_state_init(&m->state, TASKS, 1 + below(m, WINDOW), ATTEMPTS, DRAIN),
+                     YOLK_OK);
     make_tasks(m);
     uint32_t cancels = below(m, 3) == 0 ? 0 : below(m, 8);
     for (uint32_t step = 0; m->state.pending > 0; step++) {

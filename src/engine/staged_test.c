@@ -5,6 +5,7 @@
 #include "engine/internal.h"
 #include "engine/rig.h"
 #include "platform/random.h"
+#include "transport/fault/fault.h"
 
 enum { PIECE = 4096, CHUNKS = 4 };
 
@@ -546,6 +547,40 @@ static void canceled_while_copied(void **state)
     rig_close(r);
 }
 
+/* The link breaks while bytes are copied in: they go over another one. */
+static void a_link_breaks_while_copied(void **state)
+{
+    (void)state;
+    struct rig *r = slow_rig();
+    struct scripted *s = &r->scripts[0];
+    uint64_t batch = rig_batch(r, 1);
+    memset(r->local, 0x77, 2 * PIECE);
+    struct yolk_request request = rig_request(r, YOLK_WRITE, 0, 2 * PIECE);
+    rig_submit(r, batch, &request, 1);
+    assert_int_equal(slow.count, 2);
+    slow_end(0);
+    (void)rig_poll(r, batch, 0);
+    assert_int_equal(s->count, 1);
+    const void *broken = s->log[0].channel;
+    assert_true(scripted_end(s, 0, YOLK_ERR_LINK, 0));
+    (void)rig_poll(r, batch, 0);
+    slow_end(1);
+    for (uint32_t round = 0; !rig_poll(r, batch, 0).terminal; round++) {
+        assert_true(round < 1000);
+        for (uint32_t i = 1; i < s->count; i++) {
+            assert_ptr_not_equal(s->log[i].channel, broken);
+            (void)scripted_end(s, i, YOLK_OK, UINT64_MAX);
+        }
+        for (uint32_t i = 0; i < slow.count; i++)
+            slow_end(i);
+    }
+    rig_expect(r, batch, 0, YOLK_OK, 2 * PIECE);
+    assert_memory_equal(r->local, r->memory, 2 * PIECE);
+    rig_free(r, batch);
+    assert_int_equal(free_chunks(r), CHUNKS);
+    rig_close(r);
+}
+
 /* A copy that fails fails its request, and gives its chunk back. */
 static void a_copy_fails(void **state)
 {
@@ -632,7 +667,105 @@ static void merged_ones(void **state)
     rig_close(r);
 }
 
-/* -- many threads, a transport with every fault -- */
+/* -- a transport with faults of every kind -- */
+
+enum { FAULTY = 12, FAULTY_SIZE = 3 * PIECE + 123, FAULTY_STEP = 5 * PIECE };
+
+static struct yolk_request faulty_request(const struct rig *r, uint32_t i)
+{
+    struct yolk_request request =
+        rig_request(r, i % 3 == 0 ? YOLK_WRITE : YOLK_READ, i * FAULTY_STEP + 7, FAULTY_SIZE);
+    request.deadline_ns = UINT64_C(3000) * 1000000;
+    return request;
+}
+
+/* Nothing beside the requests' own ranges is touched; what ended well is exact. */
+static void check_faulty(struct rig *r, uint64_t batch, uint32_t *good)
+{
+    for (uint32_t i = 0; i < FAULTY; i++) {
+        struct yolk_task_status told = rig_poll(r, batch, i);
+        bool write = i % 3 == 0;
+        uint64_t from = i * FAULTY_STEP + 7;
+        assert_true(told.terminal);
+        *good += told.status == YOLK_OK;
+        for (uint64_t b = i * FAULTY_STEP; b < (i + 1) * FAULTY_STEP; b++) {
+            bool mine = b >= from && b < from + FAULTY_SIZE;
+            bool sure = mine && (told.status == YOLK_OK || b < from + told.transferred);
+            uint8_t here = (uint8_t)~rig_byte(b), there = rig_byte(b);
+            if (!mine || write)
+                assert_int_equal(r->local[b], here);
+            else if (told.status == YOLK_OK)
+                assert_int_equal(r->local[b], there);
+            else
+                assert_true(r->local[b] == here || r->local[b] == there);
+            if (!mine || !write)
+                assert_int_equal(r->memory[b], there);
+            else if (sure && told.status == YOLK_OK)
+                assert_int_equal(r->memory[b], here);
+            else
+                assert_true(r->memory[b] == here || r->memory[b] == there);
+        }
+    }
+}
+
+static void run_faulty(uint64_t seed, uint32_t *good)
+{
+    struct rig *r = picky(1);
+    struct fault_control control = {0};
+    struct fault_options faults = {.inner = &r->ops[0],
+                                   .inner_wrapped = &r->scripts[0],
+                                   .control = &control,
+                                   .seed = seed,
+                                   .delay_permille = 300,
+                                   .defer_permille = 100,
+                                   .drop_permille = 5,
+                                   .reorder_permille = 200,
+                                   .duplicate_permille = 100,
+                                   .short_permille = 100,
+                                   .again_permille = 100,
+                                   .fail_permille = 50,
+                                   .partial_permille = 50,
+                                   .late_fail_permille = 50};
+    struct yolk_transport_ops ops;
+    struct yolk_request requests[FAULTY];
+    uint32_t pending = 1;
+    transport_fault_make(&faults, &ops);
+    r->transports[0] = &ops;
+    r->wrapped[0] = &faults;
+    r->options.attempts_max = 50;
+    r->options.breaker_failures = 1000000;
+    rig_open(r);
+    for (uint64_t i = 0; i < RIG_SIZE; i++)
+        r->local[i] = (uint8_t)~rig_byte(i);
+    for (uint32_t i = 0; i < FAULTY; i++)
+        requests[i] = faulty_request(r, i);
+    uint64_t batch = rig_batch(r, FAULTY);
+    rig_submit(r, batch, requests, FAULTY);
+    assert_int_equal(yolk_engine_batch_cancel(r->engine, batch, (uint32_t)seed % FAULTY), YOLK_OK);
+    for (uint32_t round = 0; pending > 0; round++) {
+        assert_true(round < 20000);
+        clock_sim_advance(&r->clock, 1000000);
+        assert_int_equal(yolk_engine_batch_progress(r->engine, batch, &pending), YOLK_OK);
+    }
+    check_faulty(r, batch, good);
+    rig_free(r, batch);
+    while (stats_of(r).quarantined > 0)
+        thread_relax();
+    assert_int_equal(free_chunks(r), CHUNKS);
+    assert_true(control.injected > 0);
+    rig_close(r);
+}
+
+static void faults_of_every_kind(void **state)
+{
+    (void)state;
+    uint32_t good = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        run_faulty(seed, &good);
+    assert_true(good > 40 * FAULTY / 2); /* most of them come through */
+}
+
+/* -- many threads -- */
 
 enum { THREADS = 6, ROUNDS = 40 };
 
@@ -707,9 +840,11 @@ int main(void)
         cmocka_unit_test(turns_among_batches),
         cmocka_unit_test(copies_under_way),
         cmocka_unit_test(canceled_while_copied),
+        cmocka_unit_test(a_link_breaks_while_copied),
         cmocka_unit_test(a_copy_fails),
         cmocka_unit_test(told_twice),
         cmocka_unit_test(merged_ones),
+        cmocka_unit_test(faults_of_every_kind),
         cmocka_unit_test(threads_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
