@@ -140,6 +140,44 @@ static void blocks_of_all_sizes_arrive(void **state)
     check_both_ways(&always, 2);
 }
 
+/* The text of the kernel, instruction by instruction: blocks of each alignment, each tail, and list
+ * lengths around the number of warps. */
+static void the_kernels_text_moves_the_bytes(void **state)
+{
+    static const unsigned counts[] = {2, 3, 15, 16, 17, 33, 70};
+    struct world w;
+    struct device_copy copies[70];
+    uint64_t seed = 5;
+    (void)state;
+    if (kit_real())
+        skip();
+    (void)kit_fake("reset; set text 1");
+    open_world(&w, &(struct device_options){.gather_below = 1 << 30, .gather_blocks_max = 3});
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        size_t from = 0, to = 0;
+        uint8_t *shadow = kit_shadow(w.gpu, AREA), *expected = malloc(AREA);
+        memset(shadow, 0xee, AREA);
+        memset(expected, 0xee, AREA);
+        for (unsigned i = 0; i < counts[c]; i++) {
+            size_t grain = (size_t)1 << kit_draw(&seed) % 5;
+            size_t size = 1 + kit_draw(&seed) % (i % 7 == 0 ? 20000 : 700);
+            if (kit_draw(&seed) % 2 == 0)
+                size = (size + grain - 1) / grain * grain;
+            from = (from + grain) / grain * grain;
+            to = (to + grain) / grain * grain;
+            copies[i] = (struct device_copy){w.gpu + to, w.host + from, size};
+            memcpy(expected + to, w.host + from, size);
+            from += size;
+            to += size;
+        }
+        assert_ok(run(&w, copies, counts[c], NULL));
+        assert_memory_equal(shadow, expected, AREA);
+        free(expected);
+    }
+    close_world(&w);
+    (void)kit_fake("reset");
+}
+
 static void the_kernel_has_small_blocks_and_the_engine_large_ones(void **state)
 {
     enum { COUNT = 64 };
@@ -439,6 +477,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_all_sizes_arrive),
+        cmocka_unit_test(the_kernels_text_moves_the_bytes),
         cmocka_unit_test(the_kernel_has_small_blocks_and_the_engine_large_ones),
         cmocka_unit_test(what_the_driver_refuses_is_done_otherwise),
         cmocka_unit_test(copies_wait_for_a_stream_or_an_event),

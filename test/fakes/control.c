@@ -188,6 +188,7 @@ static void reset(void)
     memset(counts, 0, sizeof(counts));
     fake.missing_count = 0;
     fake.ptx = 90;
+    fake.run_text = false;
     fake.fabric = false;
     fake.pinned_max = UINT64_MAX;
     fake.launches = fake.batches = 0;
@@ -204,6 +205,8 @@ static void set(const char *command, const char *what, const char *value)
         snprintf(fake.missing[fake.missing_count++], sizeof(fake.missing[0]), "%.63s", value);
     else if (strcmp(what, "ptx") == 0)
         fake.ptx = (int)number;
+    else if (strcmp(what, "text") == 0)
+        fake.run_text = number != 0;
     else if (strcmp(what, "bus") == 0)
         fake.bus = (int)number;
     else if (strcmp(what, "fabric") == 0)

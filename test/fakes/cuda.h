@@ -85,7 +85,8 @@ struct fake_op {
     enum fake_op_kind kind;
     uint64_t to, from, size, count;
     uint8_t value;
-    uint8_t *staged; /* bytes of ordinary memory, taken at the call */
+    uint8_t *staged;  /* bytes of ordinary memory, taken at the call */
+    const char *text; /* of the kernel, where that is run */
     struct CUevent_st *event;
     uint64_t number; /* of the record */
     unsigned delay;
@@ -119,6 +120,7 @@ struct CUevent_st {
 
 struct CUmod_st {
     int ordinal;
+    char text[]; /* the image */
 };
 
 struct fake_rule {
@@ -134,7 +136,7 @@ struct fake_cuda {
     bool started, ended;
     int process;
     int gpus, version, ptx, bus;
-    bool fabric, strict_exit, same_pointer;
+    bool fabric, strict_exit, same_pointer, run_text;
     uint64_t pinned_max, pinned_bytes;
     char missing[8][64];
     unsigned missing_count;
@@ -196,6 +198,8 @@ unsigned fake_depth(void);
 int fake_capture_mode(void);
 /* The kernels that the fake can run; false: it touched what it may not. */
 bool fake_run_kernel(int ordinal, const struct fake_op *op);
+/* The same by the text that was loaded (`set text 1`). */
+bool fake_run_text(int ordinal, const char *text, const struct fake_op *op);
 
 FAKE_API long fake_cuda_control(const char *commands);
 /* The second mapping of a GPU's memory; NULL: it is none. For tests and the fake cuFile. */

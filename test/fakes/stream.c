@@ -456,8 +456,10 @@ FAKE_API cuda_result cuModuleLoadDataEx(cuda_module *module, const void *image, 
                      major, minor, fake.ptx / 10, fake.ptx % 10);
         LEAVE(read ? CUDA_ERR_UNSUPPORTED_PTX_VERSION : CUDA_ERR_INVALID_PTX);
     }
-    struct CUmod_st *made = fake_new(sizeof(*made));
+    size_t size = strlen(image) + 1;
+    struct CUmod_st *made = fake_new(sizeof(*made) + size);
     made->ordinal = fake_current()->ordinal;
+    memcpy(made->text, image, size);
     fake.modules_open++;
     *module = made;
     LEAVE(CUDA_OK);
@@ -504,10 +506,12 @@ FAKE_API cuda_result cuLaunchKernel(cuda_function function, unsigned grid_x, uns
     memcpy(&list, parameters[0], sizeof(list));
     memcpy(&count, parameters[1], sizeof(count));
     fake.launches++;
-    fake_put(
-        fake_stream(stream),
-        &(struct fake_op){
-            .kind = FAKE_KERNEL, .from = list, .count = count, .grid = grid_x, .block = block_x});
+    fake_put(fake_stream(stream), &(struct fake_op){.kind = FAKE_KERNEL,
+                                                    .text = ((struct CUmod_st *)function)->text,
+                                                    .from = list,
+                                                    .count = count,
+                                                    .grid = grid_x,
+                                                    .block = block_x});
     LEAVE(CUDA_OK);
 }
 
@@ -518,6 +522,8 @@ bool fake_run_kernel(int ordinal, const struct fake_op *op)
         uint64_t to, from, size, unused;
     } piece;
     bool ordinary;
+    if (fake.run_text)
+        return fake_run_text(ordinal, op->text, op);
     for (uint64_t i = 0; i < op->count; i++) {
         const uint8_t *entry =
             fake_reach(ordinal, op->from + i * sizeof(piece), sizeof(piece), false, &ordinary);
