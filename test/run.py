@@ -38,7 +38,7 @@ FUZZ_SECONDS = 60
 WALK_SECONDS = ("6", "1.5")
 CALL_KINDS = ("file", "socket", "map", "thread")  # not memory, which the tests themselves ask for without a look
 REFUSAL_TARGETS = {
-    "base": ("base.buf", "base.config", "base.extents"),
+    "base": ("base.buf", "base.config", "base.extents", "base.json"),
     "wire": ("wire.codec", "wire.hello"),
     "engine": ("engine.access", "engine.batch_state"),
     "master": ("master.disk", "master.guard", "master.index", "master.list", "master.put", "master.session",
