@@ -164,6 +164,26 @@ print("ok")
         if SANITIZED.search(file.read()):
             raise Skip("Python cannot load a library with a sanitizer")
     check_in("ok\n", command(sys.executable, "-c", script, env=env))
+    # By TENT's interface: its own key turns it off, and a policy takes its name.
+    script = r"""
+import ctypes, os
+lib = ctypes.CDLL(os.environ["LIBRARY"])
+lib.tent_create_engine.restype = ctypes.c_void_p
+lib.tent_last_error.restype = ctypes.c_char_p
+policy = b'[{"name": "all", "segment_type": "memory", "transports": ["unix", "tcp"]}]'
+for off in (b"true", b"false"):
+    lib.tent_set_config(b"transports/unix/enable", off)
+    lib.tent_set_config(b"policy", policy)
+    engine = ctypes.c_void_p(lib.tent_create_engine())
+    assert engine.value, lib.tent_last_error()
+    assert lib.tent_has_transport(engine, b"unix") == (off == b"true")
+    assert off == b"true" or b"turned off" in lib.tent_last_error(), lib.tent_last_error()
+    lib.tent_destroy_engine(engine)
+lib.tent_set_config(b"policy", policy.replace(b"unix", b"pigeon"))
+assert lib.tent_create_engine() is None and b"pigeon" in lib.tent_last_error()
+print("ok")
+"""
+    check_in("ok\n", command(sys.executable, "-c", script, env=env))
 
 
 if __name__ == "__main__":
