@@ -22,11 +22,13 @@ static void remember(void *self, enum base_log_level level, const char *room, co
 static struct yolk_peer *open_with_port(unsigned port)
 {
     struct compat_settings own = {0};
+    struct base_config config;
     struct yolk_peer *peer;
     char text[16];
     snprintf(text, sizeof(text), "%u", port);
     assert_int_equal(compat_settings_set(&own, "metrics/http_port", text), YOLK_OK);
-    assert_int_equal(compat_engine_open_tent(&own, &peer), YOLK_OK);
+    assert_int_equal(compat_engine_open_tent(&own, &config, &peer), YOLK_OK);
+    base_config_free(&config);
     compat_settings_free(&own);
     return peer;
 }
