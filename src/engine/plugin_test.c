@@ -231,6 +231,34 @@ static void works_until_the_engines_end(void **state)
     assert_false(is_mapped(path_of("template")));
 }
 
+/* Its name stands in a policy, is a label of figures, and can be left out like any other. */
+static void named_like_the_others(void **state)
+{
+    (void)state;
+    struct yolk_engine_options options;
+    const struct yolk_transport_ops *loop = transport_loop_ops();
+    struct yolk_engine *engine;
+    char name[16], *text = NULL;
+    yolk_engine_options_init(&options);
+    options.transports = &loop;
+    options.transport_count = 1;
+    options.plugin_paths = path_of("template");
+    options.policy_json =
+        "[{\"segment_type\": \"memory\", \"transports\": [\"template\", \"loop\"]}]";
+    assert_int_equal(yolk_engine_create(&options, &engine), YOLK_OK);
+    assert_int_equal(read_through(engine, NULL, name), YOLK_OK);
+    assert_string_equal(name, "template");
+    assert_int_equal(yolk_engine_metrics(engine, &text), YOLK_OK);
+    assert_non_null(strstr(text, "tent_read_bytes_total{transport=\"template\"} 4096"));
+    free(text);
+    assert_int_equal(yolk_engine_destroy(engine), YOLK_OK);
+    options.transports_off = "template";
+    options.policy_json = NULL;
+    assert_int_equal(yolk_engine_create(&options, &engine), YOLK_OK);
+    assert_false(yolk_engine_has_transport(engine, "template", NULL, 0));
+    assert_int_equal(yolk_engine_destroy(engine), YOLK_OK);
+}
+
 static char logged[200];
 
 static void take_line(void *self, enum base_log_level level, const char *room, const char *text)
@@ -260,7 +288,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_built_wrong),         cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(what_is_no_plugin),           cmocka_unit_test(what_others_may_write),
-        cmocka_unit_test(works_until_the_engines_end), cmocka_unit_test(says_why_it_cannot_work),
+        cmocka_unit_test(works_until_the_engines_end), cmocka_unit_test(named_like_the_others),
+        cmocka_unit_test(says_why_it_cannot_work),
     };
     /* The plug-ins lie beside this program. */
     ssize_t size = readlink("/proc/self/exe", folder, sizeof(folder) - 16);
