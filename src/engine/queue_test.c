@@ -377,9 +377,10 @@ static void moves_on_by_itself(void **state)
 }
 
 /* Many threads, little room: all of it is given back. */
-enum { THREADS = 4, TURNS = 150, TASKS = 12 };
+enum { THREADS = 4, TURNS = 150, TASKS = 12, PLACES = RIG_SIZE / (2 * PIECE) / THREADS };
 struct worker {
     struct rig *r;
+    uint64_t place;
     uint64_t seed;
     uint32_t wrong;
 };
@@ -396,7 +397,7 @@ static void work(void *arg)
         uint64_t batch = 0;
         uint32_t count = 1 + (uint32_t)random_below(&random, TASKS);
         for (uint32_t i = 0; i < count; i++) {
-            requests[i] = read_of(w->r, random_below(&random, 100));
+            requests[i] = read_of(w->r, w->place + random_below(&random, PLACES)); /* its own */
             requests[i].priority = (enum yolk_priority)random_below(&random, 3);
             requests[i].tenant = random_below(&random, 2) == 0 ? "a" : NULL;
         }
@@ -430,7 +431,7 @@ static void many_threads(void **state)
                           "{\"max_inflight_requests\": 2}}]}";
     rig_open(r);
     for (uint32_t i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){r, i + 1, 0};
+        workers[i] = (struct worker){.r = r, .place = i * PLACES, .seed = i + 1};
         assert_int_equal(thread_start(&threads[i], "worker", work, &workers[i]), YOLK_OK);
     }
     for (uint32_t i = 0; i < THREADS; i++) {
