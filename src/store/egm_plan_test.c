@@ -157,9 +157,11 @@ static void lists_of_nodes(void **state)
         assert_non_null(strstr(yolk_last_error(), "egm_numa_nodes: \""));
     }
     /* The same node as often as one likes, but not more nodes than there is room for. */
-    char text[1024] = "5";
+    char text[1024];
+    memset(text, ',', sizeof(text));
     for (int i = 0; i < 200; i++)
-        strncat(text, ",5", sizeof(text) - strlen(text) - 1);
+        text[2 * i] = '5';
+    text[399] = '\0';
     assert_int_equal(egm_nodes_parse(text, &automatic, ids, &count), YOLK_OK);
     assert_int_equal(count, 1);
     text[0] = '\0';
