@@ -66,4 +66,11 @@ void a_joined_one_is_canceled_while_queued(void **state);
 void a_joined_one_is_canceled_while_posted(void **state);
 void joined_ones_survive_faults(void **state);
 
+/* staged.c */
+void staged_sizes(void **state);
+void staged_ones_take_turns(void **state);
+void staged_ones_survive_faults(void **state);
+void staged_ones_end_early(void **state);
+void staged_ones_are_not_direct(void **state);
+
 #endif

@@ -628,6 +628,11 @@ static const struct CMUnitTest cases[] = {
     CASE(a_joined_one_is_canceled_while_queued),
     CASE(a_joined_one_is_canceled_while_posted),
     CASE(joined_ones_survive_faults),
+    CASE(staged_sizes),
+    CASE(staged_ones_take_turns),
+    CASE(staged_ones_survive_faults),
+    CASE(staged_ones_end_early),
+    CASE(staged_ones_are_not_direct),
 };
 #undef CASE
 

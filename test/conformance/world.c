@@ -55,6 +55,7 @@ static struct yolk_engine *make_engine(struct world *w, int is_provider)
     options.window_slices = 4;
     /* Each request shall be an io of its own, but where merging is the subject. */
     options.merge = w->merges ? YOLK_SWITCH_ON : YOLK_SWITCH_OFF;
+    options.staging_bytes = w->staging_bytes;
     options.drain_limit_ms = w->drain_limit_ms;
     options.attempts_max = w->attempts_max;
     options.breaker_failures = w->breaker_failures;
@@ -126,6 +127,8 @@ void world_open_consumer(struct world *w, const char *endpoints)
                      YOLK_OK);
     w->local = calloc(1, w->size);
     assert_non_null(w->local);
+    if (w->staged)
+        w->faults.refused = w->local;
     assert_int_equal(yolk_engine_register(w->consumer, w->local, w->size), YOLK_OK);
 }
 

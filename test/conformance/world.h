@@ -38,6 +38,8 @@ struct world {
     struct fault_control control;
     struct yolk_transport_ops fault_ops;
     int merges;
+    int staged; /* with wrapped: the transport does not take the consumer's memory */
+    uint64_t staging_bytes;
     int wrapped;                /* by fault, also without faults: for its switches */
     _Atomic uint64_t jumped_ns; /* the consumer's clock is so far ahead */
     int require_tickets;

@@ -48,7 +48,8 @@ static void acknowledges_early(void **state)
               "deadline_waits_for_quiet", "neighbours_are_moved_as_one",
               "only_what_is_alike_is_joined", "reads_and_writes_are_not_joined",
               "a_joined_one_is_canceled_while_queued", "a_joined_one_is_canceled_while_posted",
-              "joined_ones_survive_faults");
+              "joined_ones_survive_faults", "staged_sizes", "staged_ones_take_turns",
+              "staged_ones_survive_faults");
 }
 
 static void reports_twice(void **state)
@@ -68,7 +69,7 @@ static void loses_one(void **state)
               "again_takes_nothing", "a_busy_channel_does_not_close", "stop_ends_each_io_once",
               "waiting_ends_when_there_is_something", "one_slice_of_many_fails",
               "what_has_failed_is_quiet", "what_was_canceled_is_quiet", "what_was_freed_is_quiet",
-              "unserved_in_flight", "leaves_nothing_after_failures");
+              "unserved_in_flight", "leaves_nothing_after_failures", "staged_ones_take_turns");
 }
 
 static void cancels_loudly(void **state)
@@ -96,7 +97,8 @@ static void rounds_offsets(void **state)
     (void)state;
     CAUGHT_BY(WRONG_ROUNDS_OFFSETS, "unaligned", "ten_thousand",
               "what_the_provider_refuses_harms_no_other", "largest_io_and_one_more",
-              "joined_ones_survive_faults");
+              "joined_ones_survive_faults", "staged_sizes", "staged_ones_take_turns",
+              "staged_ones_survive_faults");
 }
 
 static void ignores_generation(void **state)
@@ -137,7 +139,7 @@ static void short_as_full(void **state)
     (void)state;
     CAUGHT_BY(WRONG_SHORT_AS_FULL, "sizes", "unaligned", "tickets", "cancel_and_free",
               "largest_io_and_one_more", "cancel_in_the_middle", "cancel_in_the_middle_waits",
-              "deadline_waits_for_quiet", "failure_waits_for_quiet");
+              "deadline_waits_for_quiet", "failure_waits_for_quiet", "staged_sizes");
 }
 
 static void swaps_cookies(void **state)
@@ -145,7 +147,8 @@ static void swaps_cookies(void **state)
     (void)state;
     CAUGHT_BY(WRONG_SWAPS_COOKIES, "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
-              "one_slice_of_many_fails", "joined_ones_survive_faults");
+              "one_slice_of_many_fails", "joined_ones_survive_faults",
+              "staged_ones_survive_faults");
 }
 
 static void corrupts_a_byte(void **state)
@@ -153,7 +156,7 @@ static void corrupts_a_byte(void **state)
     (void)state;
     CAUGHT_BY(WRONG_CORRUPTS_A_BYTE, "sizes", "unaligned", "cancel_and_free",
               "largest_io_and_one_more", "cancel_in_the_middle", "cancel_in_the_middle_waits",
-              "deadline_waits_for_quiet", "failure_waits_for_quiet");
+              "deadline_waits_for_quiet", "failure_waits_for_quiet", "staged_sizes");
 }
 
 static void closes_busy(void **state)

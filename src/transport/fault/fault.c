@@ -108,6 +108,14 @@ static void fault_fini(void *endpoint)
     free(mine);
 }
 
+static enum yolk_status fault_add_buffer(void *endpoint, void *pointer, uint64_t size, void **key)
+{
+    struct fault_endpoint *mine = endpoint;
+    if (pointer == mine->options->refused)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0, "the fault transport does not take this memory");
+    return mine->wrapped.inner.add_buffer(mine->wrapped.endpoint, pointer, size, key);
+}
+
 static enum yolk_status fault_channel_open(void *endpoint, void *target, void **channel)
 {
     struct fault_endpoint *mine = endpoint;
@@ -436,6 +444,7 @@ void transport_fault_make(const struct fault_options *options, struct yolk_trans
     out->probe = fault_probe;
     out->init = fault_init;
     out->fini = fault_fini;
+    out->add_buffer = fault_add_buffer;
     out->channel_open = fault_channel_open;
     out->submit = fault_submit;
     out->poll = fault_poll;

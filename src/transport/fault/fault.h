@@ -45,7 +45,8 @@ struct fault_options {
     uint32_t death_permille;     /* the peer dies: this and all else of the channel is PEER_DEAD, a
                                   * channel opened later reaches its next life */
     uint32_t late_fail_permille; /* all is moved, but reported as LINK with nothing transferred */
-    uint32_t corrupt_permille;   /* a read's byte is flipped, reported as OK */
+    const void *refused; /* memory that add_buffer refuses, so that it is staged; NULL: none */
+    uint32_t corrupt_permille; /* a read's byte is flipped, reported as OK */
 };
 
 /* Makes the table of a wrapper around options->inner in *out, which must outlive the engine. The

@@ -427,6 +427,19 @@ static void what_is_held_moves_by_release(void **state)
     close_all(&s);
 }
 
+static void memory_is_refused(void **state)
+{
+    (void)state;
+    struct setup s;
+    void *key = NULL;
+    open_all(&s, (struct fault_options){.seed = 19});
+    s.options.refused = s.here;
+    assert_int_equal(s.ops.add_buffer(s.endpoint, s.here, SIZE, &key), YOLK_ERR_UNSUPPORTED);
+    assert_int_equal(s.ops.add_buffer(s.endpoint, s.here + 1, SIZE - 1, &key), YOLK_OK);
+    s.ops.remove_buffer(s.endpoint, key);
+    close_all(&s);
+}
+
 static void some_go_by_and_one_fails(void **state)
 {
     (void)state;
@@ -521,6 +534,7 @@ int main(void)
         cmocka_unit_test(storms_take_nothing_and_pass),
         cmocka_unit_test(a_peer_dies_under_its_channel_and_comes_back),
         cmocka_unit_test(what_is_held_moves_by_release),
+        cmocka_unit_test(memory_is_refused),
         cmocka_unit_test(some_go_by_and_one_fails),
         cmocka_unit_test(the_switches_of_death_and_again),
         cmocka_unit_test(the_same_seed_draws_the_same),
