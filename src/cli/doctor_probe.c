@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <gnu/libc-version.h>
@@ -20,6 +19,7 @@
 
 #include "base/units.h"
 #include "cli/doctor.h"
+#include "device/device.h"
 #include "platform/memory.h"
 
 #define FOUND(item, ...) snprintf((item)->found, sizeof((item)->found), __VA_ARGS__)
@@ -239,43 +239,25 @@ static void probe_numa(const char *path, struct doctor_item *item)
 static void probe_gpu(const char *path, struct doctor_item *item)
 {
     (void)path;
+    struct device_report report;
+    device_describe(NULL, &report);
     item->name = "GPU";
     item->grade = DOCTOR_UNUSED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        FOUND(item, "no NVIDIA driver (libcuda.so.1 is not there)");
-        USE(item, "memory of the host only");
-        return;
-    }
-    int (*init)(unsigned) = NULL, (*get_count)(int *) = NULL;
-    void *symbol = dlsym(library, "cuInit");
-    memcpy(&init, &symbol, sizeof(init));
-    symbol = dlsym(library, "cuDeviceGetCount");
-    memcpy(&get_count, &symbol, sizeof(get_count));
-    int count = 0;
-    int error = init && get_count ? init(0) : -1;
-    if (error == 0)
-        error = get_count(&count);
-    if (error == 0)
-        FOUND(item, "%d device%s", count, count == 1 ? "" : "s");
-    else
-        FOUND(item, "the driver is there, but answers error %d", error);
-    USE(item, "not used yet: this version moves memory of the host only");
-    /* The driver may have started threads: it stays loaded. */
+    FOUND(item, "%s", report.cuda_found);
+    USE(item, report.cuda ? "not used yet: this version moves memory of the host only"
+                          : "memory of the host only");
 }
 
 static void probe_cufile(const char *path, struct doctor_item *item)
 {
     (void)path;
+    struct device_report report;
+    bool driver = access("/proc/driver/nvidia-fs/version", R_OK) == 0;
+    device_describe(NULL, &report);
     item->name = "cuFile";
     item->grade = DOCTOR_UNUSED;
-    void *library = dlopen("libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
-    bool driver = access("/proc/driver/nvidia-fs/version", R_OK) == 0;
-    FOUND(item, "libcufile.so.0 %s, nvidia-fs %s", library ? "found" : "not there",
-          driver ? "loaded" : "not loaded");
+    FOUND(item, "%.400s; nvidia-fs is %s", report.cufile_found, driver ? "loaded" : "not loaded");
     USE(item, "not used: this version has no GPU storage tier");
-    if (library)
-        dlclose(library);
 }
 
 static void probe_imex(const char *path, struct doctor_item *item)
