@@ -88,7 +88,7 @@ static void a_limit_and_a_switch(void **state)
     for (int off = 0; off < 2; off++) {
         struct rig *r = rig_new(1);
         struct yolk_request requests[9];
-        r->options.merge_bytes_max = 4 * PIECE;
+        r->options.merge_bytes_max = off ? 0 : 4 * PIECE;
         r->options.merge = off ? YOLK_SWITCH_OFF : YOLK_SWITCH_ON;
         rig_open(r);
         uint64_t batch = rig_batch(r, 9);

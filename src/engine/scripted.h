@@ -54,9 +54,16 @@ static inline enum yolk_status scripted_init(const struct yolk_transport_options
                                              void **endpoint)
 {
     struct scripted_endpoint *made = calloc(1, sizeof(*made));
+    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    if (made != NULL)
+        status = transport_loop_ops()->init(options, &made->inner);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
     made->script = (struct scripted *)(uintptr_t)options->wrapped;
     *endpoint = made;
-    return transport_loop_ops()->init(options, &made->inner);
+    return YOLK_OK;
 }
 
 static inline enum yolk_status scripted_stop(void *endpoint)
@@ -107,6 +114,8 @@ static inline enum yolk_status scripted_open_target(void *endpoint, const char *
 {
     struct scripted_endpoint *mine = endpoint;
     struct scripted_endpoint *made = malloc(sizeof(*made));
+    if (made == NULL)
+        return YOLK_ERR_NO_MEMORY;
     made->script = mine->script;
     enum yolk_status status =
         transport_loop_ops()->open_target(mine->inner, text, segment, size, session, &made->inner);
@@ -128,10 +137,17 @@ static inline enum yolk_status scripted_channel_open(void *endpoint, void *targe
 {
     struct scripted_endpoint *to = target;
     struct scripted_channel *made = calloc(1, sizeof(*made));
+    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    if (made != NULL)
+        status = transport_loop_ops()->channel_open(((struct scripted_endpoint *)endpoint)->inner,
+                                                    to->inner, &made->inner);
+    if (status != YOLK_OK) {
+        free(made);
+        return status;
+    }
     made->script = to->script;
     *channel = made;
-    return transport_loop_ops()->channel_open(((struct scripted_endpoint *)endpoint)->inner,
-                                              to->inner, &made->inner);
+    return YOLK_OK;
 }
 
 static inline enum yolk_submit scripted_submit(void *channel, struct yolk_io *io)

@@ -810,15 +810,19 @@ static void threads_take_turns(void **state)
     (void)state;
     struct rig *r = picky(1);
     struct worker workers[THREADS];
+    uint32_t started = 0, wrong = 0;
     rig_open(r);
-    for (uint32_t i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.r = r, .number = i};
-        assert_int_equal(thread_start(&workers[i].thread, "worker", work, &workers[i]), YOLK_OK);
+    for (; started < THREADS; started++) {
+        workers[started] = (struct worker){.r = r, .number = started};
+        if (thread_start(&workers[started].thread, "worker", work, &workers[started]) != YOLK_OK)
+            break;
     }
-    for (uint32_t i = 0; i < THREADS; i++) {
+    for (uint32_t i = 0; i < started; i++) {
         thread_join(&workers[i].thread);
-        assert_int_equal(workers[i].wrong, 0);
+        wrong += workers[i].wrong;
     }
+    assert_int_equal(started, THREADS);
+    assert_int_equal(wrong, 0);
     while (stats_of(r).quarantined > 0)
         thread_relax();
     assert_int_equal(free_chunks(r), CHUNKS);
