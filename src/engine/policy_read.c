@@ -61,7 +61,7 @@ static enum yolk_status read_word(const char *where, const struct base_json *val
 enum yolk_status policy_read_intent(const char *where, const struct base_json *value,
                                     enum yolk_intent *out)
 {
-    uint32_t n;
+    uint32_t n = 0;
     enum yolk_status status =
         read_word(where, value, intent_names, COUNT_OF(intent_names),
                   "must be unspec, foreground_get, background_prefetch, migration, checkpoint, "
@@ -75,7 +75,7 @@ enum yolk_status policy_read_intent(const char *where, const struct base_json *v
 enum yolk_status policy_read_priority(const char *where, const struct base_json *value,
                                       enum yolk_priority *out)
 {
-    uint32_t n;
+    uint32_t n = 0;
     enum yolk_status status = read_word(where, value, priority_names, COUNT_OF(priority_names),
                                         "must be high, medium, low or 0 to 2", &n);
     if (status == YOLK_OK)
