@@ -475,6 +475,68 @@ def _(c):
             master.kill()
 
 
+# -- C122 --
+
+STOPPED = r"""
+import ctypes, os, re, signal, sys, time, urllib.request
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+import mooncake.store
+store = MooncakeDistributedStore()
+code = store.setup({"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "global_segment_size": 0,
+                    "local_buffer_size": 1 << 20, "protocol": "tcp", "master_server_addr": sys.argv[1],
+                    "timeout_ms": 1000, "put_wait_ms": 0})
+assert code == 0, mooncake.store.last_error()
+words = ("here", "gone")
+def elsewhere():
+    text = urllib.request.urlopen("http://127.0.0.1:%s/metrics" % sys.argv[3]).read().decode()
+    return re.search(r"^master_put_not_preferred_total (\d+)", text, re.M).group(1)
+for word in words:
+    config = ReplicateConfig()
+    config.preferred_segments = [word]
+    before = None
+    while before != elsewhere():  # a segment takes nothing before its owner knows this session
+        before = elsewhere()
+        assert store.put("probe", b"x", config) == 0 and store.remove("probe", True) == 0
+    for n in range(50):
+        assert store.put("%s-%d" % (word, n), word[:1].encode() * 4096, config) == 0
+keys = ["%s-%d" % (word, n) for n in range(50) for word in words]
+buffers = [ctypes.create_string_buffer(4096) for _ in keys]
+def get(wanted):
+    begun = time.monotonic()
+    sizes = store.batch_get_into([keys[i] for i in wanted], [ctypes.addressof(buffers[i]) for i in wanted],
+                                 [4096] * len(wanted))
+    return sizes, time.monotonic() - begun
+every = range(len(keys))
+assert get(every)[0] == [4096] * len(keys)
+for buffer in buffers:
+    ctypes.memset(buffer, 0, 4096)
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+while "State:\tT" not in open("/proc/%s/status" % sys.argv[2]).read():
+    pass
+sizes, both = get(every)
+for key, size, buffer in zip(keys, sizes, buffers):
+    if key.startswith("here"):
+        assert size == 4096 and buffer.raw == b"h" * 4096, (key, size)
+    else:
+        assert size < 0, (key, size)
+sizes, one = get([1])
+assert sizes[0] < 0, sizes
+print("took", both, one)
+"""
+
+
+@test("c122_a_stopped_node_costs_one_timeout")
+def _(c):
+    """A hundred gets, half of them of a node that says nothing any more: the others come, and it takes one timeout."""
+    master, address = c.master("--session-ttl", "60s", "--heartbeat", "1s", "--guard-ttl", "30s")
+    gone = c.node(address, "--transport", "tcp", "--name", "gone")
+    c.node(address, "--transport", "tcp", "--name", "here")
+    both, one = map(float, re.search(r"^took (\S+) (\S+)$", ended(python(c, STOPPED, address, str(gone.pid),
+                                                                                 str(master.admin_port))), re.M).groups())
+    print(f"# a batch with them took {both:.1f} s, one of them alone {one:.1f} s; the timeout is 1 s")
+    check(both < 4 and one < 4, "a timeout of 1 s")
+
+
 # -- C129 --
 
 @test("c129_rdma_where_there_is_none")
