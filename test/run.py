@@ -51,7 +51,7 @@ CALL_TARGETS = {
 }
 # Those with threads, but for what is the same code with other files (transport.file.*), mostly processes, or mostly
 # about time (cases.leases, cases.disk_read) or a suite over and over (conformance.wrong): all is ten times as slow here.
-TSAN_TARGETS = re.compile(r"platform\.\w+|behaviour\.\w+|peer\.\w+|engine\.(engine|report|telemetry|metrics)|transport\.(null|shm|tcp|tcp\.disk|trace|uring|fault)|"
+TSAN_TARGETS = re.compile(r"platform\.\w+|behaviour\.\w+|peer\.\w+|engine\.(engine|plugin|report|telemetry|metrics)|transport\.(null|shm|tcp|tcp\.disk|trace|uring|fault)|"
                           r"server\.\w+|admin\.\w+|compat\.\w+|cluster\.\w+|conformance\.(loop|posix|shm|tcp|trace|uring)|"
                           r"cases\.capacity|storage\.(files|storage)|store\.(disk|embedded|network|ssd)")
 PLANTED = "wire.encode_exist_128"

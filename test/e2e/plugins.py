@@ -3,6 +3,7 @@
 """Transport plug-ins as their authors build them: out of the tree, against installed headers, with the guide in hand; and
 as their users name them: to the program, to Python, to Mooncake's C library."""
 
+import json
 import os
 import re
 import shutil
@@ -140,6 +141,18 @@ def _(c):
                           env=dict(env, YOLK_PLUGIN_PATHS=plugin("other_abi")), check=False, timeout=60)
     check(done.returncode != 0, "a plug-in of another interface was loaded")
     check_in("other_abi.so: a transport of interface 77, not 1", done.stdout)
+
+
+@test("plugins.in_tents_configuration")
+def _(c):
+    """Loaded by a key of its JSON, and turned off by another one, like any transport."""
+    code = ("from mooncake.engine import TransferEngine, last_error as why; e = TransferEngine(); "
+            "assert e.initialize('127.0.0.1', 'P2PHANDSHAKE', 'tcp', '') == 0, why(); "
+            "print(e.has_transport('unix'), why())")
+    for more, says in (({}, "True"), ({"unix": {"enable": False}}, "False it is turned off")):
+        config = json.dumps({"transports": {"plugins": plugin("unix"), **more}})
+        env = dict(os.environ, PYTHONPATH=folder(), MC_USE_TENT="1", MC_TENT_CONF=config)
+        check_equal(command(sys.executable, "-c", code, env=env).strip(), says)
 
 
 @test("plugins.in_mooncakes_c_library")
