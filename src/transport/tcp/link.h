@@ -2,7 +2,7 @@
 /*
  * The consumer's connections to one target. Inside: entry.c has what one request is, stream.c what
  * goes over a connection that is ready, link.c how one comes to be and ends, target.c the few of a
- * target together, consumer.c the channels. Nothing here blocks but tcp_target_connect. Order of
+ * target together, consumer.c the channels. Nothing here blocks. Order of
  * locks: link, target, channel.
  */
 #ifndef TRANSPORT_TCP_LINK_H
@@ -115,7 +115,6 @@ struct tcp_target {
     uint64_t segment, size, session;
     uint32_t link_count;
     struct tcp_link links[TCP_LINKS_MAX];
-    struct mutex connecting; /* one thread at a time waits for the first link */
     struct mutex mutex;
     /* under the mutex */
     bool stopped;
@@ -175,7 +174,7 @@ YOLK_MUST_USE int tcp_target_init(struct tcp_target *t);
 void tcp_target_fini(struct tcp_target *t);
 /* Ends everything with CLOSED (writes that may still land: STUCK) and lets nothing new in. */
 void tcp_target_stop(struct tcp_target *t);
-/* At least one link is ready; waits for that up to the connect timeout. */
+/* At least one link is ready. AGAIN: not yet; whoever asks drives it, and nobody waits for it. */
 YOLK_MUST_USE int tcp_target_connect(struct tcp_target *t);
 void tcp_target_drive(struct tcp_target *t);
 /* When bytes last went or came on a link that has something under way; 0: on none. */

@@ -15,7 +15,6 @@ enum {
     BACKOFF_MIN_MS = 10,
     BACKOFF_MAX_MS = 1000,
     QUIET_PERIOD_MS = 2,
-    CONNECT_WAIT_MS = 20, /* of one call; then its caller may look at its deadlines */
 };
 
 void tcp_limbo_resolve(struct tcp_target *t, uint64_t id, int status)
@@ -63,7 +62,6 @@ int tcp_target_init(struct tcp_target *t)
     base_list_init(&t->node);
     base_list_init(&t->limbo);
     mutex_init(&t->mutex);
-    mutex_init(&t->connecting);
     t->link_count = t->settings->connections_max;
     if (t->link_count > TCP_LINKS_MAX)
         t->link_count = TCP_LINKS_MAX;
@@ -99,7 +97,6 @@ void tcp_target_fini(struct tcp_target *t)
     tcp_target_stop(t);
     for (uint32_t i = 0; i < t->link_count; i++)
         mutex_destroy(&t->links[i].mutex);
-    mutex_destroy(&t->connecting);
     mutex_destroy(&t->mutex);
 }
 
@@ -114,37 +111,24 @@ static bool target_has_ready(struct tcp_target *t)
 
 int tcp_target_connect(struct tcp_target *t)
 {
+    struct tcp_link *l = &t->links[0];
     int status = YOLK_OK;
     if (target_has_ready(t))
         return YOLK_OK;
-    mutex_lock(&t->connecting);
-    struct tcp_link *l = &t->links[0];
-    uint64_t until_ns = clock_after_ms(clock_real_now_ns(), CONNECT_WAIT_MS);
-    while (!target_has_ready(t)) {
-        mutex_lock(&l->mutex);
-        if (atomic_load(&l->state) == LINK_CLOSED)
-            status = tcp_link_open(l);
-        if (status == YOLK_OK) {
-            tcp_link_drive(l);
-            if (atomic_load(&l->state) == LINK_CLOSED) {
-                mutex_lock(&t->mutex);
-                status = base_fail(t->last_status, 0, "%s", t->last_text);
-                mutex_unlock(&t->mutex);
-            }
-        }
-        struct pollfd p = {l->fd, tcp_link_events(l), 0};
-        bool ready = atomic_load(&l->state) == LINK_READY;
-        mutex_unlock(&l->mutex);
-        if (status != YOLK_OK || ready)
-            break;
-        if (clock_real_now_ns() >= until_ns) {
+    mutex_lock(&l->mutex);
+    if (atomic_load(&l->state) == LINK_CLOSED)
+        status = tcp_link_open(l);
+    if (status == YOLK_OK) {
+        tcp_link_drive(l);
+        int state = atomic_load(&l->state);
+        mutex_lock(&t->mutex);
+        if (state == LINK_CLOSED)
+            status = base_fail(t->last_status, 0, "%s", t->last_text);
+        else if (state != LINK_READY)
             status = base_fail(YOLK_ERR_AGAIN, 0, "tcp: still connecting");
-            break;
-        }
-        /* Short, for another thread may drive the link meanwhile. */
-        (void)poll(&p, 1, 10);
+        mutex_unlock(&t->mutex);
     }
-    mutex_unlock(&t->connecting);
+    mutex_unlock(&l->mutex);
     return status;
 }
 

@@ -3,6 +3,8 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -549,6 +551,38 @@ static void test_ipv6(void **state)
     pair_close(&own);
 }
 
+static long waits(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+    return usage.ru_nvcsw;
+}
+
+/* A peer that takes the connection and says nothing: whoever asks for it goes on with others at
+ * once. */
+static void test_a_silent_peer_is_not_waited_for(void **state)
+{
+    (void)state;
+    const struct yolk_transport_ops *ops = pair.consumer.ops;
+    struct net_address address, bound;
+    char text[NET_ADDRESS_TEXT_MAX + 64], at[NET_ADDRESS_TEXT_MAX];
+    void *target, *channel;
+    int fd = -1;
+    assert_int_equal(net_address_parse("127.0.0.1:0", 0, &address), YOLK_OK);
+    assert_int_equal(net_listen(&address, 4, &fd, &bound), YOLK_OK);
+    net_address_format(&bound, at, sizeof at);
+    (void)snprintf(text, sizeof text, "%s,%032x", at, 7);
+    assert_int_equal(
+        ops->open_target(pair.consumer.endpoint, text, SEGMENT, 4096, SESSION, &target), YOLK_OK);
+    long before = waits();
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(ops->channel_open(pair.consumer.endpoint, target, &channel),
+                         YOLK_ERR_AGAIN);
+    assert_int_equal(waits(), before);
+    ops->close_target(pair.consumer.endpoint, target);
+    net_close(fd);
+}
+
 /* ---- many reads in one frame ---- */
 
 /* Reads of several sizes, in and out of the segment, next to each other and apart: each gets its
@@ -734,6 +768,7 @@ int main(void)
         T(test_gathered_reads),
         T(test_gathered_cancel),
         T(test_older_consumer),
+        T(test_a_silent_peer_is_not_waited_for),
         cmocka_unit_test(test_frame_bytes),
         cmocka_unit_test(test_no_leaks),
         cmocka_unit_test(test_ipv6),
