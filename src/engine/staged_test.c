@@ -421,6 +421,38 @@ static void turns_among_batches(void **state)
     rig_close(r);
 }
 
+/* C135: some buffers can be reached by the preferred way and some not, in one batch: each takes its
+ * own, and is told which. */
+static void c135_each_buffer_takes_its_own_way(void **state)
+{
+    (void)state;
+    for (uint32_t transports = 1; transports <= 2; transports++) {
+        struct rig *r = picky(transports);
+        struct yolk_request requests[32];
+        r->scripts[0].refused_size = RIG_SIZE / 2;
+        rig_open_bare(r);
+        assert_int_equal(yolk_engine_register(r->engine, r->local, RIG_SIZE / 2), YOLK_OK);
+        assert_int_equal(yolk_engine_register(r->engine, r->local + RIG_SIZE / 2, RIG_SIZE / 2),
+                         YOLK_OK);
+        for (uint32_t i = 0; i < 32; i++)
+            requests[i] = rig_request(r, YOLK_READ,
+                                      i * PIECE + (i % 2 == 0 ? 0 : RIG_SIZE / 2 - PIECE), PIECE);
+        uint64_t batch = rig_batch(r, 32);
+        rig_submit(r, batch, requests, 32);
+        for (uint32_t i = 0; i < 32; i++) {
+            struct yolk_task_status told = rig_poll(r, batch, i);
+            bool refused = i % 2 == 0;
+            assert_int_equal(told.status, YOLK_OK);
+            assert_int_equal(told.staged, refused && transports == 1);
+            assert_string_equal(told.transport, refused && transports == 2 ? "second" : "first");
+            assert_memory_equal(requests[i].local, r->memory + requests[i].offset, PIECE);
+        }
+        assert_int_equal(stats_of(r).bytes_staged, transports == 1 ? 16 * PIECE : 0);
+        rig_free(r, batch);
+        rig_close(r);
+    }
+}
+
 /* -- a copier that takes its time -- */
 
 static struct {
@@ -842,6 +874,7 @@ int main(void)
         cmocka_unit_test(starved),
         cmocka_unit_test(nobody_polls_the_others),
         cmocka_unit_test(turns_among_batches),
+        cmocka_unit_test(c135_each_buffer_takes_its_own_way),
         cmocka_unit_test(copies_under_way),
         cmocka_unit_test(canceled_while_copied),
         cmocka_unit_test(a_link_breaks_while_copied),
