@@ -8,6 +8,7 @@
 
 #include "platform/clock.h"
 #include "transport/gds/batch.h"
+#include "transport/gds/buffers.h"
 
 enum { SIZE = 1 << 20 };
 
@@ -235,6 +236,94 @@ static void refusals_are_told_as_they_are(void **state)
     close_world(&w);
 }
 
+/* C61: many ranges of few allocations, used and given up in any order. */
+static void c61_registrations_are_no_more_than_allocations(void **state)
+{
+    enum { ALLOCATIONS = 10, BYTES = 1 << 20, ROUNDS = 20000, HELD = 50 };
+    struct world w;
+    struct gds_buffers buffers;
+    uint8_t *memory[ALLOCATIONS], *held[HELD] = {NULL};
+    uint64_t seed = 7, offset;
+    bool registered;
+    (void)state;
+    (void)kit_fake_cufile("reset");
+    open_world(&w, 4, 65536, false);
+    gds_buffers_init(&buffers, w.device, w.cufile);
+    for (int i = 0; i < ALLOCATIONS; i++) {
+        memory[i] = kit_gpu_alloc(w.device, 0, BYTES);
+        assert_ok(gds_buffers_add(&buffers, memory[i], BYTES, &registered));
+        assert_true(registered);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        uint8_t **place = &held[kit_draw(&seed) % HELD];
+        if (*place != NULL) {
+            gds_buffers_remove(&buffers, *place);
+            *place = NULL;
+            continue;
+        }
+        uint8_t *base = memory[kit_draw(&seed) % ALLOCATIONS];
+        uint64_t at = kit_draw(&seed) % BYTES, size = 1 + kit_draw(&seed) % (BYTES - at);
+        assert_ok(gds_buffers_add(&buffers, base + at, size, &registered));
+        assert_true(registered);
+        assert_ptr_equal(gds_buffers_find(&buffers, base + at, &offset), base);
+        assert_int_equal(offset, at);
+        *place = base + at;
+    }
+    assert_int_equal(buffers.registrations, ALLOCATIONS);
+    assert_status(gds_buffers_add(&buffers, memory[0] + 1, BYTES, &registered), YOLK_ERR_INVALID);
+    assert_ok(gds_buffers_add(&buffers, &seed, 8, &registered)); /* host memory */
+    assert_false(registered);
+    assert_ptr_equal(gds_buffers_find(&buffers, &seed, &offset), &seed);
+    assert_int_equal(offset, 0);
+    for (int i = 0; i < HELD; i++) {
+        if (held[i] != NULL)
+            gds_buffers_remove(&buffers, held[i]);
+    }
+    for (int i = 0; i < ALLOCATIONS; i++)
+        gds_buffers_remove(&buffers, memory[i]);
+    assert_int_equal(buffers.count, 0);
+    if (!kit_real_cufile())
+        assert_int_equal(kit_fake_cufile("count buffers"), 1); /* the world's own */
+    gds_buffers_fini(&buffers);
+    for (int i = 0; i < ALLOCATIONS; i++)
+        kit_gpu_free(w.device, 0, memory[i]);
+    close_world(&w);
+}
+
+/* Memory that was freed and is another allocation's now; and memory that cannot be pinned. */
+static void registrations_follow_the_allocations(void **state)
+{
+    struct world w;
+    struct gds_buffers buffers;
+    uint64_t offset;
+    bool registered;
+    (void)state;
+    (void)kit_fake_cufile("reset");
+    open_world(&w, 4, 65536, false);
+    gds_buffers_init(&buffers, w.device, w.cufile);
+    uint8_t *memory = kit_gpu_alloc(w.device, 0, 65536);
+    assert_ok(gds_buffers_add(&buffers, memory, 65536, &registered));
+    kit_gpu_free(w.device, 0, memory); /* without a word */
+    uint8_t *next = kit_gpu_alloc(w.device, 0, 131072);
+    assert_ok(gds_buffers_add(&buffers, next + 100, 1000, &registered));
+    assert_true(registered);
+    assert_ptr_equal(gds_buffers_find(&buffers, next + 100, &offset), next);
+    gds_buffers_remove(&buffers, next + 100);
+    if (!kit_real_cufile()) {
+        (void)kit_fake_cufile("set buffers 1"); /* the world's own */
+        assert_ok(gds_buffers_add(&buffers, next + 100, 1000, &registered));
+        assert_false(registered);
+        assert_error_text("cuFileBufRegister of 131072 bytes: CU_FILE_GPU_MEMORY_PINNING_FAILED");
+        assert_ptr_equal(gds_buffers_find(&buffers, next + 100, &offset), next + 100);
+        (void)kit_fake_cufile("reset");
+        assert_ok(gds_buffers_add(&buffers, next, 1000, &registered)); /* tried again */
+        assert_true(registered);
+    }
+    gds_buffers_fini(&buffers);
+    kit_gpu_free(w.device, 0, next);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +332,8 @@ int main(void)
         cmocka_unit_test(a_failure_is_one_requests_own),
         cmocka_unit_test(what_may_still_move_is_kept),
         cmocka_unit_test(refusals_are_told_as_they_are),
+        cmocka_unit_test(c61_registrations_are_no_more_than_allocations),
+        cmocka_unit_test(registrations_follow_the_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
