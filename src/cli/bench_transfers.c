@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `yolk bench transfers`: what is promised of the engine's transports, each beside the bare loop of
- * its turns. Places are drawn, so that neither side finds its source in a cache. */
+ * its turns. Places are drawn, so that neither side finds its source in a cache, and no two blocks
+ * can be moved as one. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -12,17 +13,17 @@ enum { TURNS = 9, TURN_MS = 400, QUICK_TURNS = 5, QUICK_TURN_MS = 40 };
 #define QUICK_BUFFER_BYTES (128 * MIB)
 
 static enum yolk_status open_over(const struct bench_report *bench, const char *transport,
-                                  enum transfer_op op, struct transfer **out)
+                                  bool random, struct transfer **out)
 {
     const struct transfer_options options = {
         .transport = transport,
         .target = "",
         .path = ".",
         .host = "127.0.0.1",
-        .op = op,
+        .op = TRANSFER_READ,
         .buffer_bytes = bench->quick ? QUICK_BUFFER_BYTES : BUFFER_BYTES,
         .seed = 1,
-        .random = true,
+        .random = random,
     };
     return bench_transfer_open(&options, out);
 }
@@ -98,6 +99,13 @@ static enum yolk_status measure_shm(struct bench_report *bench, struct transfer 
     return status;
 }
 
+/* Blocks of one buffer in order, as most callers have them. */
+static enum yolk_status measure_shm_in_order(struct bench_report *bench, struct transfer *t)
+{
+    return add_descriptors(bench, t, "shm read 100000 x 1 KiB, in order",
+                           "shm read x 1 KiB, in order, beyond", KIB, 100);
+}
+
 static enum yolk_status measure_tcp(struct bench_report *bench, struct transfer *t)
 {
     double large, alone;
@@ -134,12 +142,16 @@ enum yolk_status bench_transfers(struct bench_report *bench)
 {
     static const struct {
         const char *transport;
+        bool random;
         enum yolk_status (*measure)(struct bench_report *bench, struct transfer *t);
-    } all[] = {{"shm", measure_shm}, {"tcp", measure_tcp}, {"uring", measure_uring}};
+    } all[] = {{"shm", true, measure_shm},
+               {"shm", false, measure_shm_in_order},
+               {"tcp", true, measure_tcp},
+               {"uring", true, measure_uring}};
     enum yolk_status status = YOLK_OK;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && status == YOLK_OK; i++) {
         struct transfer *t;
-        status = open_over(bench, all[i].transport, TRANSFER_READ, &t);
+        status = open_over(bench, all[i].transport, all[i].random, &t);
         if (status == YOLK_OK)
             status = all[i].measure(bench, t);
         bench_transfer_close(t);
