@@ -58,6 +58,20 @@ static enum yolk_status run_calls(void *self, double *seconds)
     return status;
 }
 
+/* In falling order none is merged with its neighbour: what one request costs. In rising order all
+ * are. */
+static void order(struct setup *s, bool falling)
+{
+    for (uint32_t i = 0; i < CALL; i++) {
+        uint64_t place = (uint64_t)(falling ? CALL - 1 - i : i) * SIZE;
+        s->requests[i] = (struct yolk_request){.opcode = YOLK_READ,
+                                               .local = s->memory + place,
+                                               .segment = s->segment,
+                                               .offset = place,
+                                               .size = SIZE};
+    }
+}
+
 static enum yolk_status set_up(struct setup *s)
 {
     const struct yolk_transport_ops *transports[] = {transport_null_ops()};
@@ -75,12 +89,6 @@ static enum yolk_status set_up(struct setup *s)
         .id = SEGMENT, .size = (uint64_t)CALL * SIZE, .endpoints = "null=0"};
     if (status == YOLK_OK)
         status = yolk_engine_segment_open(s->engine, &descriptor, 1, &s->segment);
-    for (uint32_t i = 0; i < CALL; i++)
-        s->requests[i] = (struct yolk_request){.opcode = YOLK_READ,
-                                               .local = s->memory + (size_t)i * SIZE,
-                                               .segment = s->segment,
-                                               .offset = (uint64_t)i * SIZE,
-                                               .size = SIZE};
     return status;
 }
 
@@ -107,21 +115,31 @@ static enum yolk_status measure_cost(struct bench_report *bench, struct setup *s
     return YOLK_OK;
 }
 
-enum yolk_status bench_null(struct bench_report *bench)
+static enum yolk_status measure_time(struct bench_report *bench, struct setup *s, const char *name,
+                                     bool falling)
 {
-    struct setup *s = calloc(1, sizeof(*s));
-    enum yolk_status status = s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s);
     struct bench_contender ours = {"null", run_calls, s, 0};
+    order(s, falling);
+    enum yolk_status status = bench_in_turn(&ours, 1, bench->quick ? 5 : 21);
     if (status == YOLK_OK)
-        status = bench_in_turn(&ours, 1, bench->quick ? 5 : 21);
-    if (status == YOLK_OK) {
-        bench_add(bench, &(struct bench_row){.name = "null request",
+        bench_add(bench, &(struct bench_row){.name = name,
                                              .unit = "ns",
                                              .value = ours.seconds * 1e9 / (CALL * CALLS * BATCHES),
                                              .bound = BENCH_VALUE_AT_MOST,
                                              .limit = 150});
+    return status;
+}
+
+enum yolk_status bench_null(struct bench_report *bench)
+{
+    struct setup *s = calloc(1, sizeof(*s));
+    enum yolk_status status = s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s);
+    if (status == YOLK_OK)
+        status = measure_time(bench, s, "null request, merged", false);
+    if (status == YOLK_OK)
+        status = measure_time(bench, s, "null request", true);
+    if (status == YOLK_OK)
         status = measure_cost(bench, s);
-    }
     if (s != NULL) {
         base_ignore(yolk_engine_destroy(s->engine)); /* nothing is in flight */
         free(s->memory);
