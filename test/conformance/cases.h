@@ -64,6 +64,7 @@ void only_what_is_alike_is_joined(void **state);
 void reads_and_writes_are_not_joined(void **state);
 void a_joined_one_is_canceled_while_queued(void **state);
 void a_joined_one_is_canceled_while_posted(void **state);
+void joined_ones_go_on_without_the_canceled(void **state);
 void joined_ones_survive_faults(void **state);
 
 /* staged.c */

@@ -4,6 +4,8 @@
  * back, and the clock jumps, so that nothing here is a matter of time. */
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cases.h"
@@ -367,6 +369,15 @@ void failure_waits_for_quiet(void **state)
 
 /* -- the batch is freed -- */
 
+static bool has_figure(struct ends *e, const char *line)
+{
+    char *text = NULL;
+    assert_int_equal(yolk_engine_metrics(e->w.consumer, &text), YOLK_OK);
+    bool found = strstr(text, line) != NULL;
+    free(text);
+    return found;
+}
+
 void freed_in_flight_is_in_quarantine(void **state)
 {
     struct ends e;
@@ -378,6 +389,7 @@ void freed_in_flight_is_in_quarantine(void **state)
     assert_int_equal(yolk_engine_batch_poll(e.w.consumer, e.batch, 0, &ignored), YOLK_ERR_STALE);
     assert_int_equal(yolk_engine_batch_free(e.w.consumer, e.batch), YOLK_ERR_STALE);
     assert_int_equal(stats_of(&e).quarantined, 1);
+    assert_true(has_figure(&e, "\nyolk_engine_quarantined_batches 1\n"));
     assert_int_equal(yolk_engine_unregister(e.w.consumer, e.w.local, WORLD_SIZE), YOLK_ERR_BUSY);
     uint8_t *apart = e.w.local + WORLD_SIZE - ONE;
     assert_int_equal(world_transfer(&e.w, YOLK_READ, apart, 0, ONE), YOLK_OK);
@@ -386,6 +398,8 @@ void freed_in_flight_is_in_quarantine(void **state)
     while ((status = yolk_engine_unregister(e.w.consumer, e.w.local, WORLD_SIZE)) == YOLK_ERR_BUSY)
         check_time(&e);
     assert_int_equal(status, YOLK_OK);
+    while (!has_figure(&e, "\nyolk_engine_quarantined_batches 0\n"))
+        check_time(&e);
     assert_int_equal(yolk_engine_register(e.w.consumer, e.w.local, WORLD_SIZE), YOLK_OK);
     assert_quiet(&e);
     assert_int_equal(stats_of(&e).tasks_canceled + stats_of(&e).tasks_ok - LOOKS - 2, ONES);

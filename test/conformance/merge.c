@@ -16,12 +16,16 @@ struct merged {
     struct yolk_task_status ended[MEMBERS];
 };
 
-static void merged_open(struct merged *m, const struct conformance_fixture *fixture)
+static void merged_init(struct merged *m, const struct conformance_fixture *fixture)
 {
     memset(m, 0, sizeof(*m));
     world_init(&m->w, fixture);
     m->w.wrapped = 1;
     m->w.merges = 1;
+}
+
+static void merged_open(struct merged *m)
+{
     world_open(&m->w);
     memset(m->w.local, 0xee, WORLD_SIZE);
     assert_int_equal(yolk_engine_batch_create(m->w.consumer, MEMBERS, &m->batch), YOLK_OK);
@@ -84,7 +88,8 @@ static void merged_close(struct merged *m)
 void neighbours_are_moved_as_one(void **state)
 {
     struct merged m;
-    merged_open(&m, *state);
+    merged_init(&m, *state);
+    merged_open(&m);
     submit(&m);
     run(&m);
     assert_all_ok(&m);
@@ -101,7 +106,8 @@ void only_what_is_alike_is_joined(void **state)
 {
     for (uint32_t what = 0; what < 8; what++) {
         struct merged m;
-        merged_open(&m, *state);
+        merged_init(&m, *state);
+        merged_open(&m);
         for (uint64_t i = 1; i < MEMBERS; i += 2) {
             struct yolk_request *request = &m.requests[i];
             if (what == 0)
@@ -132,7 +138,8 @@ void only_what_is_alike_is_joined(void **state)
 void reads_and_writes_are_not_joined(void **state)
 {
     struct merged m;
-    merged_open(&m, *state);
+    merged_init(&m, *state);
+    merged_open(&m);
     world_fill(m.w.local, WORLD_SIZE, 21);
     for (uint32_t i = 1; i < MEMBERS; i += 2)
         m.requests[i].opcode = YOLK_WRITE;
@@ -153,7 +160,8 @@ void reads_and_writes_are_not_joined(void **state)
 static void cancel_member(const struct conformance_fixture *fixture, bool held)
 {
     struct merged m;
-    merged_open(&m, fixture);
+    merged_init(&m, fixture);
+    merged_open(&m);
     assert_int_equal(world_transfer(&m.w, YOLK_READ, m.w.local + WORLD_SIZE - 64, 0, 64), YOLK_OK);
     atomic_store(held ? &m.w.control.hold : &m.w.control.again, 1);
     submit(&m);
@@ -183,6 +191,32 @@ void a_joined_one_is_canceled_while_queued(void **state)
 void a_joined_one_is_canceled_while_posted(void **state)
 {
     cancel_member(*state, true);
+}
+
+/* As many as may be under way at once are taken back: the others have their turn. */
+void joined_ones_go_on_without_the_canceled(void **state)
+{
+    enum { WINDOW = 4 };
+    struct merged m;
+    merged_init(&m, *state);
+    m.w.slice_bytes_max = BYTES;
+    merged_open(&m);
+    assert_int_equal(world_transfer(&m.w, YOLK_READ, m.w.local + WORLD_SIZE - 64, 0, 64), YOLK_OK);
+    atomic_store(&m.w.control.hold, 1);
+    submit(&m);
+    uint64_t until = world_deadline(&m.w, 30000);
+    while (atomic_load(&m.w.control.stuck) < WINDOW) {
+        assert_int_equal(yolk_engine_batch_progress(m.w.consumer, m.batch, NULL), YOLK_OK);
+        assert_true(yolk_engine_now_ns(m.w.consumer) < until);
+    }
+    for (uint32_t i = 0; i < WINDOW; i++)
+        assert_int_equal(yolk_engine_batch_cancel(m.w.consumer, m.batch, i), YOLK_OK);
+    atomic_store(&m.w.control.hold, 0);
+    atomic_store(&m.w.control.release, 1);
+    run(&m);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(m.ended[i].status, i < WINDOW ? YOLK_ERR_CANCELED : YOLK_OK);
+    merged_close(&m);
 }
 
 /* What fails of them together is tried again as often as it takes, and moved once for each. */

@@ -627,6 +627,7 @@ static const struct CMUnitTest cases[] = {
     CASE(reads_and_writes_are_not_joined),
     CASE(a_joined_one_is_canceled_while_queued),
     CASE(a_joined_one_is_canceled_while_posted),
+    CASE(joined_ones_go_on_without_the_canceled),
     CASE(joined_ones_survive_faults),
     CASE(staged_sizes),
     CASE(staged_ones_take_turns),

@@ -48,8 +48,8 @@ static void acknowledges_early(void **state)
               "deadline_waits_for_quiet", "neighbours_are_moved_as_one",
               "only_what_is_alike_is_joined", "reads_and_writes_are_not_joined",
               "a_joined_one_is_canceled_while_queued", "a_joined_one_is_canceled_while_posted",
-              "joined_ones_survive_faults", "staged_sizes", "staged_ones_take_turns",
-              "staged_ones_survive_faults");
+              "joined_ones_go_on_without_the_canceled", "joined_ones_survive_faults",
+              "staged_sizes", "staged_ones_take_turns", "staged_ones_survive_faults");
 }
 
 static void reports_twice(void **state)
