@@ -255,6 +255,11 @@ YOLK_API void yolk_store_release_buffer(struct yolk_store *store, struct yolk_bu
  * named like segment_puts{segment="ID"}. *text is the caller's: free(). */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_stat(struct yolk_store *store, char **text);
 
+/* The figures of this process's transfers as Prometheus text (docs/engine-metrics.md); nobody is
+ * asked. *text is the caller's: free(). */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_transfer_metrics(struct yolk_store *store,
+                                                                    char **text);
+
 /* Has the master count everything anew and compare: *differences is 0 if its books are right. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_recount(struct yolk_store *store,
                                                            uint64_t *differences);

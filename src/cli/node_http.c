@@ -81,18 +81,22 @@ static void page_metrics(void *self, struct http_exchange *exchange)
         http_answer_text(exchange, 503, yolk_last_error());
         return;
     }
+    char *transfers = NULL;
     base_buf_init(&body, HTTP_ANSWER_MAX);
-    int status = YOLK_OK;
+    int status = yolk_store_transfer_metrics(http->store, &transfers);
     char *rest = text, *line;
     while (status == YOLK_OK && (line = strsep(&rest, "\n")))
         if (is_own(line))
             status = add_line(&body, line);
+    if (status == YOLK_OK)
+        status = base_buf_append(&body, transfers, strlen(transfers));
     if (status == YOLK_OK)
         status = base_config_metrics(http->settings, &body);
     if (status == YOLK_OK)
         http_answer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
     else
         http_answer_text(exchange, 500, "no memory");
+    free(transfers);
     free(text);
     base_buf_free(&body);
 }

@@ -644,6 +644,16 @@ enum yolk_status yolk_store_stat(struct yolk_store *store, char **text)
     return status;
 }
 
+enum yolk_status yolk_store_transfer_metrics(struct yolk_store *store, char **text)
+{
+    int status = store_enter(store);
+    if (status != YOLK_OK)
+        return status;
+    status = yolk_engine_metrics(store->engine, text);
+    store_leave(store);
+    return status;
+}
+
 enum yolk_status yolk_store_recount(struct yolk_store *store, uint64_t *differences)
 {
     struct base_buf reply;

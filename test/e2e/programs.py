@@ -365,8 +365,9 @@ def client(c):
     code, text = http(at, "/metrics")
     check_equal(code, 200)
     check_in("\nmooncake_transfer_read_bytes 0\n", text)
+    check_in("\ntent_read_bytes_total{transport=\"none\"} 0\n", text)  # the engine's
     for line in text.splitlines():
-        check(line.startswith("#") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? \d+", line), f"metric line {line!r}")
+        check(line.startswith("#") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? [\d.e+-]+", line), f"metric line {line!r}")
     master.kill()
     eventually(lambda: http(at, "/health")[0] == 503, text="the node says that there is no master")
     check_equal(http(at, "/metrics")[0], 503)
