@@ -522,9 +522,13 @@ static enum yolk_status slice_limit(struct yolk_engine *engine, struct batch *ba
         *limit = engine->slice_bytes_max;
         if (batch->state.tasks[index].ready_head != BATCH_NONE)
             return YOLK_OK;
-        enum yolk_status status = choose_channel(engine, batch, task, 0, &channel);
-        if (status != YOLK_OK)
-            return status;
+        if (same_choice(batch, task, 0, &channel)) {
+            task->channel = channel;
+        } else {
+            enum yolk_status status = choose_channel(engine, batch, task, 0, &channel);
+            if (status != YOLK_OK)
+                return status;
+        }
     }
     *limit = io_bytes_max(engine, task, batch->channels[channel].transport);
     return YOLK_OK;

@@ -38,6 +38,9 @@ struct admitted {
     uint64_t handle;
     struct segment *segment; /* NULL: none */
     struct registration *registration;
+    const struct yolk_request *wished; /* of this submit; NULL: none */
+    struct engine_wish wish;           /* its */
+    enum yolk_priority wish_priority;
 };
 
 static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
@@ -67,17 +70,49 @@ static uint64_t deadline_of(const struct admitted *before, const struct yolk_req
     return before->deadline_ns != 0 ? before->deadline_ns : request->deadline_ns;
 }
 
+/* Whether this request's wish is that of the one looked at last: addresses count for direct ones
+ * alone. */
+static bool wishes_the_same(const struct admitted *before, const struct yolk_request *request,
+                            const struct segment *segment, const struct registration *registration,
+                            const struct engine_task *task)
+{
+    const struct yolk_request *last = before->wished;
+    return last != NULL && !before->wish.direct && before->segment == segment &&
+           before->registration == registration && last->opcode == request->opcode &&
+           last->size == request->size && before->wish_priority == task->priority &&
+           last->intent == request->intent && last->flags == request->flags &&
+           last->hint == request->hint && last->policy == request->policy;
+}
+
+static enum yolk_status find_wish(struct yolk_engine *engine, const struct yolk_request *request,
+                                  struct segment *segment, const struct registration *registration,
+                                  struct admitted *before, struct engine_task *task)
+{
+    if (wishes_the_same(before, request, segment, registration, task)) {
+        task->wish = before->wish;
+        return YOLK_OK;
+    }
+    before->wished = NULL;
+    enum yolk_status status =
+        engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
+    if (status == YOLK_OK) {
+        before->wished = request;
+        before->wish = task->wish;
+        before->wish_priority = task->priority;
+    }
+    return status;
+}
+
 static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_request *request,
                                   bool plain, struct segment *segment,
-                                  const struct registration *registration,
-                                  const struct admitted *before, struct engine_task *task)
+                                  const struct registration *registration, struct admitted *before,
+                                  struct engine_task *task)
 {
     enum yolk_status status = YOLK_OK;
     if (before->given != NULL)
         task->wish = before->given->wish;
     else if (!plain || engine->has_policies || engine->wish.direct)
-        status =
-            engine_wish_read(engine, request, task->priority, segment, registration, &task->wish);
+        status = find_wish(engine, request, segment, registration, before, task);
     if (status != YOLK_OK || task->gate.contract == NULL)
         return status;
     task->wish.first_only = (task->gate.contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
