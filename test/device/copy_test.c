@@ -9,7 +9,7 @@
 
 #include "platform/clock.h"
 
-enum { AREA = 24 << 20, DEADLINE_MS = 30000 };
+enum { AREA = 8 << 20, DEADLINE_MS = 30000 };
 
 struct world {
     struct device *device;
@@ -135,7 +135,7 @@ static void blocks_of_all_sizes_arrive(void **state)
 {
     struct device_options never = {.gather_below = 1}, always = {.gather_below = 1 << 30};
     (void)state;
-    check_both_ways(NULL, 4);
+    check_both_ways(NULL, 2);
     check_both_ways(&never, 2);
     check_both_ways(&always, 2);
 }
@@ -184,7 +184,7 @@ static void the_kernels_text_moves_the_bytes(void **state)
 
 static void the_kernel_has_small_blocks_and_the_engine_large_ones(void **state)
 {
-    enum { COUNT = 64 };
+    enum { COUNT = 24 };
     struct world w;
     struct device_copy copies[2 * COUNT];
     struct device_figures f;
@@ -240,8 +240,8 @@ static void what_the_driver_refuses_is_done_otherwise(void **state)
         (void)kit_fake(refusals[i].commands);
         open_world(&w, NULL);
         for (size_t k = 0; k < 5; k++) {
-            copies[k].to = w.gpu + k * (4 << 20);
-            copies[k].from = w.host + k * (3 << 20) + 1;
+            copies[k].to = w.gpu + k * (1 << 20);
+            copies[k].from = w.host + k * (1 << 20) + 1;
         }
         assert_ok(run(&w, copies, 5, NULL));
         for (size_t k = 0; k < 5; k++)
@@ -260,7 +260,7 @@ static void what_the_driver_refuses_is_done_otherwise(void **state)
 /* A copy that waits for a stream or an event sees what was put there before, and others go past. */
 static void copies_wait_for_a_stream_or_an_event(void **state)
 {
-    enum { BIG = 16 << 20 };
+    enum { BIG = 4 << 20 };
     struct world w;
     struct device_scope scope;
     cuda_stream stream;
@@ -325,9 +325,9 @@ static void ordinary_memory_is_copied_too(void **state)
     assert_ok(run(&w, &down, 1, &how));
     assert_memory_equal(back, heap, 1 << 20);
     how = (struct device_copy_options){.direction = DEVICE_WITHIN};
-    struct device_copy within[] = {{w.gpu + (8 << 20), w.gpu, 1 << 20}, {w.gpu + 5, w.gpu + 9, 1}};
+    struct device_copy within[] = {{w.gpu + (4 << 20), w.gpu, 1 << 20}, {w.gpu + 5, w.gpu + 9, 1}};
     assert_ok(run(&w, within, 1, &how));
-    down.from = w.gpu + (8 << 20);
+    down.from = w.gpu + (4 << 20);
     memset(back, 0, 1 << 20);
     how = (struct device_copy_options){.direction = DEVICE_FROM_GPU, .pageable = true};
     assert_ok(run(&w, &down, 1, &how));
