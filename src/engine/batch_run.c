@@ -29,12 +29,12 @@ static bool io_reserve(struct batch *batch, uint32_t slice)
     return true;
 }
 
-static void count_result(struct yolk_engine *engine, enum yolk_status status)
+static void count_result(struct yolk_engine *engine, struct batch *batch, enum yolk_status status)
 {
     switch (status) {
     case YOLK_OK:
     case YOLK_ERR_EOF: /* an answer: see YOLK_REQUEST_EXACT */
-        ENGINE_COUNT(engine, ok, 1);
+        batch->pass.ok++;
         break;
     case YOLK_ERR_CANCELED:
         ENGINE_COUNT(engine, canceled, 1);
@@ -60,7 +60,7 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
         return;
     if (!task->counted) {
         task->counted = true;
-        count_result(engine, state->failure);
+        count_result(engine, batch, state->failure);
         counted_end(engine, batch, index);
     }
     struct engine_task *owner = &batch->tasks[state->head];
@@ -153,9 +153,9 @@ void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t 
         channel->broken = channel->broken || failover_blames_route(status);
     }
     if (task->opcode == YOLK_READ)
-        ENGINE_COUNT(engine, bytes_read, transferred);
+        batch->pass.bytes_read += transferred;
     else
-        ENGINE_COUNT(engine, bytes_written, transferred);
+        batch->pass.bytes_written += transferred;
     if (batch->state.exhausted != exhausted)
         ENGINE_COUNT(engine, exhausted, 1);
     if (outcome == BATCH_RETRY) {
@@ -507,7 +507,7 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
                          engine_now(engine));
         break;
     }
-    ENGINE_COUNT(engine, slices, 1);
+    batch->pass.slices++;
     return BATCH_POST_WENT;
 }
 

@@ -114,6 +114,24 @@ static void tell_alike(struct yolk_engine *engine, struct batch *batch)
     pass->alike = 0;
 }
 
+static void tell(_Atomic uint64_t *counter, uint64_t *tally)
+{
+    if (*tally > 0)
+        (void)atomic_fetch_add_explicit(counter, *tally, memory_order_relaxed);
+    *tally = 0;
+}
+
+static void tell_all(struct yolk_engine *engine, struct batch *batch)
+{
+    struct batch_pass *pass = &batch->pass;
+    tell_alike(engine, batch);
+    metrics_run_end(shard_of(engine, batch), &pass->run);
+    tell(&engine->counters.ok, &pass->ok);
+    tell(&engine->counters.slices, &pass->slices);
+    tell(&engine->counters.bytes_read, &pass->bytes_read);
+    tell(&engine->counters.bytes_written, &pass->bytes_written);
+}
+
 void counted_end_slowly(struct yolk_engine *engine, struct batch *batch, uint32_t index,
                         uint64_t now_ns)
 {
@@ -122,10 +140,8 @@ void counted_end_slowly(struct yolk_engine *engine, struct batch *batch, uint32_
     pass->alike = 1;
     pass->alike_index = index;
     pass->alike_now_ns = now_ns;
-    if (!pass->active) {
-        tell_alike(engine, batch);
-        metrics_run_end(shard_of(engine, batch), &pass->run);
-    }
+    if (!pass->active)
+        tell_all(engine, batch);
 }
 
 void counted_pass_end(struct yolk_engine *engine, struct batch *batch)
@@ -133,7 +149,6 @@ void counted_pass_end(struct yolk_engine *engine, struct batch *batch)
     for (uint32_t i = 0; i < batch->channel_count; i++)
         if (batch->channels[i].channel != NULL)
             counted_channel_end(engine, batch, &batch->channels[i]);
-    tell_alike(engine, batch);
-    metrics_run_end(shard_of(engine, batch), &batch->pass.run);
+    tell_all(engine, batch);
     batch->pass.active = false;
 }

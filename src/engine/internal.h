@@ -222,6 +222,7 @@ struct batch_pass {
     uint32_t alike_index;
     uint64_t alike_now_ns;
     struct metrics_run run;
+    uint64_t ok, slices, bytes_read, bytes_written; /* for the counters of these names */
 };
 
 /* -- batch.c -- */
