@@ -199,7 +199,7 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
     } else {
         const struct batch_task *task = &batch->state.tasks[index];
         batch->no_failover = !engine->failover_on_poll;
-        if (!task->terminal)
+        if (!task->terminal || task->taken > 0) /* one that is stuck may have become quiet */
             (void)batch_progress(engine, batch);
         batch->no_failover = false;
         tell_status(engine, batch, index, out);
@@ -253,7 +253,7 @@ static enum yolk_status look_at_all(struct yolk_engine *engine, uint64_t handle,
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
-    if (poll && batch->state.pending > 0) {
+    if (poll && (batch->state.pending > 0 || batch->state.taken > 0)) {
         batch->no_failover = !engine->failover_on_poll;
         (void)batch_progress(engine, batch);
         batch->no_failover = false;
