@@ -50,6 +50,39 @@ static void count_result(struct yolk_engine *engine, struct batch *batch, enum y
     }
 }
 
+/* Tasks of one pass mostly hold the same: it is released once for all of them. */
+static void give_back_all(struct batch *batch)
+{
+    struct batch_pass *pass = &batch->pass;
+    if (pass->registration != NULL)
+        registry_release_many(pass->registration, pass->registration_times);
+    if (pass->segment != NULL)
+        segment_release_many(pass->segment, pass->segment_times);
+    pass->registration = NULL;
+    pass->segment = NULL;
+    pass->registration_times = 0;
+    pass->segment_times = 0;
+}
+
+static void give_back(struct batch *batch, struct engine_task *task)
+{
+    struct batch_pass *pass = &batch->pass;
+    if ((task->registration != NULL && pass->registration != NULL &&
+         pass->registration != task->registration) ||
+        (task->segment != NULL && pass->segment != NULL && pass->segment != task->segment))
+        give_back_all(batch);
+    if (task->registration != NULL) {
+        pass->registration = task->registration;
+        pass->registration_times++;
+    }
+    if (task->segment != NULL) {
+        pass->segment = task->segment;
+        pass->segment_times++;
+    }
+    task->registration = NULL;
+    task->segment = NULL;
+}
+
 /* After each change of a task: statistics once it is terminal, its references back once it is
  * quiet. */
 static void after_change(struct yolk_engine *engine, struct batch *batch, uint32_t index)
@@ -84,13 +117,9 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     const struct batch_task *head = &batch->state.tasks[state->head];
     if (head->open > 0 || head->out > 0)
         return;
-    task = &batch->tasks[state->head]; /* which holds them for its group */
-    if (task->registration != NULL)
-        registry_release(task->registration);
-    if (task->segment != NULL)
-        segment_release(task->segment);
-    task->registration = NULL;
-    task->segment = NULL;
+    give_back(batch, &batch->tasks[state->head]); /* which holds them for its group */
+    if (!batch->pass.active)
+        give_back_all(batch);
 }
 
 /* Those with bytes of this task. Of what other tasks have in them the rest is posted again. */
@@ -652,6 +681,7 @@ bool batch_pass(struct yolk_engine *engine, struct batch *batch)
     }
     if (batch->stage.waits)
         stage_pass_end(engine, batch);
+    give_back_all(batch);
     counted_pass_end(engine, batch);
     return moved;
 }

@@ -81,6 +81,7 @@ struct registration *registry_acquire(struct yolk_engine *engine, const void *po
 /* Another one of what the caller holds. */
 struct registration *registry_take(struct registration *registration);
 void registry_release(struct registration *registration);
+void registry_release_many(struct registration *registration, uint64_t times);
 void registry_clear(struct yolk_engine *engine);
 
 /* -- segments.c -- */
@@ -131,6 +132,7 @@ struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
 /* Another reference; NULL if it was closed, or its provider is known to have another life. */
 struct segment *segment_take(struct segment *segment);
 void segment_release(struct segment *segment);
+void segment_release_many(struct segment *segment, uint64_t times);
 /* Serving ends with the last use of the segment. path: for reports. */
 void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk_served *served,
                         const char *path);
@@ -223,6 +225,10 @@ struct batch_pass {
     uint64_t alike_now_ns;
     struct metrics_run run;
     uint64_t ok, slices, bytes_read, bytes_written; /* for the counters of these names */
+    /* What tasks that are over held last, and how often it is still to be released for them. */
+    struct segment *segment;
+    struct registration *registration;
+    uint64_t segment_times, registration_times;
 };
 
 /* -- batch.c -- */

@@ -218,7 +218,12 @@ struct registration *registry_take(struct registration *registration)
 
 void registry_release(struct registration *registration)
 {
-    atomic_fetch_sub(&registration->in_flight, 1);
+    registry_release_many(registration, 1);
+}
+
+void registry_release_many(struct registration *registration, uint64_t times)
+{
+    atomic_fetch_sub(&registration->in_flight, times);
 }
 
 void registry_clear(struct yolk_engine *engine)

@@ -65,7 +65,12 @@ static void segment_destroy(struct segment *segment)
 
 void segment_release(struct segment *segment)
 {
-    if (atomic_fetch_sub(&segment->references, 1) == 1)
+    segment_release_many(segment, 1);
+}
+
+void segment_release_many(struct segment *segment, uint64_t times)
+{
+    if (atomic_fetch_sub(&segment->references, times) == times)
         segment_destroy(segment);
 }
 

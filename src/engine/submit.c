@@ -38,31 +38,57 @@ struct admitted {
     uint64_t handle;
     struct segment *segment; /* NULL: none */
     struct registration *registration;
+    /* References to these two that no task has yet: taken many at a time. */
+    uint64_t segment_spare, registration_spare;
     const struct yolk_request *wished; /* of this submit; NULL: none */
     struct engine_wish wish;           /* its */
     enum yolk_priority wish_priority;
 };
 
+enum { SPARE = 64 };
+
+static void spend_spare(uint64_t *spare, _Atomic uint64_t *references)
+{
+    if (*spare == 0) {
+        (void)atomic_fetch_add_explicit(references, SPARE, memory_order_relaxed);
+        *spare = SPARE;
+    }
+    (*spare)--;
+}
+
+static void give_back_spare(struct admitted *before)
+{
+    if (before->registration_spare > 0)
+        registry_release_many(before->registration, before->registration_spare);
+    if (before->segment_spare > 0)
+        segment_release_many(before->segment, before->segment_spare);
+    before->registration_spare = 0;
+    before->segment_spare = 0;
+}
+
 static struct segment *take_segment(struct yolk_engine *engine, uint64_t handle,
-                                    const struct admitted *before)
+                                    struct admitted *before)
 {
     if (before->given != NULL)
         return segment_take(before->given->segment);
     if (before->segment == NULL || before->handle != handle)
         return segment_acquire(engine, handle);
-    atomic_fetch_add_explicit(&before->segment->references, 1, memory_order_relaxed);
+    spend_spare(&before->segment_spare, &before->segment->references);
     return before->segment;
 }
 
 static struct registration *take_registration(struct yolk_engine *engine, const void *pointer,
-                                              uint64_t size, const struct admitted *before)
+                                              uint64_t size, struct admitted *before)
 {
     struct registration *same =
         before->given != NULL ? before->given->registration : before->registration;
     uint64_t inside = (uint64_t)(uintptr_t)pointer - (same != NULL ? same->start : 0);
     if (same == NULL || inside > same->size || size > same->size - inside)
         return registry_acquire(engine, pointer, size);
-    return registry_take(same);
+    if (same != before->registration)
+        return registry_take(same);
+    spend_spare(&before->registration_spare, &same->in_flight);
+    return same;
 }
 
 static uint64_t deadline_of(const struct admitted *before, const struct yolk_request *request)
@@ -129,7 +155,7 @@ static enum yolk_status check_request(const struct yolk_request *request, bool p
 
 /* References to what the request is about; *registration NULL for one without bytes. */
 static enum yolk_status find(struct yolk_engine *engine, const struct yolk_request *request,
-                             const struct admitted *before, struct segment **segment,
+                             struct admitted *before, struct segment **segment,
                              struct registration **registration)
 {
     *registration = NULL;
@@ -157,7 +183,7 @@ static enum yolk_status find(struct yolk_engine *engine, const struct yolk_reque
 enum yolk_status engine_find(struct yolk_engine *engine, const struct yolk_request *request,
                              struct prepared_entry *out)
 {
-    const struct admitted nothing = {0};
+    struct admitted nothing = {0};
     enum yolk_priority priority = request->priority;
     enum yolk_status status = check_request(request, false);
     if (status == YOLK_OK)
@@ -217,6 +243,9 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     task->size = request->size;
     task->ticket = request->ticket;
     task->opcode = request->opcode;
+    if (before->segment != segment ||
+        (registration != NULL && before->registration != registration))
+        give_back_spare(before);
     before->request = request;
     before->handle = request->segment;
     before->segment = segment;
@@ -349,6 +378,7 @@ static void count_accepted(struct yolk_engine *engine, const struct admitted *be
 
 static void let_go(struct admitted *before)
 {
+    give_back_spare(before);
     if (before->held_registration != NULL)
         registry_release(before->held_registration);
     if (before->held_segment != NULL)
@@ -360,6 +390,7 @@ static void let_go(struct admitted *before)
 static void post_part(struct yolk_engine *engine, struct batch *batch, struct admitted *before)
 {
     struct admitted last = *before;
+    last.segment_spare = last.registration_spare = 0;
     last.held_segment = before->segment != NULL ? segment_take(before->segment) : NULL;
     last.segment = last.held_segment; /* a segment that was closed is looked up, and refused */
     last.held_registration =
@@ -401,6 +432,7 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
         if (in_parts && (i + 1) % PART == 0)
             post_part(engine, batch, &before);
     }
+    let_go(&before);
     if (engine->gate.on) {
         enum yolk_status status = gate_admit(engine, batch, first, now_ns);
         if (status != YOLK_OK) {
@@ -411,7 +443,6 @@ static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,
             return status;
         }
     }
-    let_go(&before);
     count_accepted(engine, &before);
     return result;
 }
