@@ -55,6 +55,12 @@ class TransferNotify:
         return f"TransferNotify(name={self.name!r}, msg={self.msg!r})"
 
 
+def _direction(opcode):
+    if not isinstance(opcode, int) or opcode not in (Read, Write):
+        raise TypeError(f"opcode must be TransferOpcode.Read or TransferOpcode.Write, not {opcode!r}")
+    return _WRITE if opcode == Write else _READ
+
+
 def _timeout_ms():
     """MC_TRANSFER_TIMEOUT, in seconds, at least 5; 30 without it."""
     text = os.environ.get("MC_TRANSFER_TIMEOUT", "")
@@ -70,6 +76,12 @@ def _timeout_ms():
 def _check_length(length):
     if length < 0:
         raise TypeError(f"addresses and sizes are 0 to 2**64 - 1, not {length}")
+
+
+def _check_place(address, length):
+    _check_length(length)
+    if address == 0 and length > 0:
+        raise ValueError(f"{length} bytes at address 0: there is no memory")
 
 
 class TransferEngine(_store.Engine):
@@ -181,7 +193,7 @@ class TransferEngine(_store.Engine):
 
     def write_bytes_to_buffer(self, dest_address, src_ptr, length):
         """Copies the first `length` bytes of bytes-like `src_ptr` to the address. 0, or -1 if there are not so many."""
-        _check_length(length)
+        _check_place(dest_address, length)
         data = bytes(memoryview(src_ptr).cast("B")[:length])
         if len(data) < length:
             return -1
@@ -190,7 +202,7 @@ class TransferEngine(_store.Engine):
 
     def read_bytes_from_buffer(self, source_address, length):
         """The `length` bytes at the address."""
-        _check_length(length)
+        _check_place(source_address, length)
         return ctypes.string_at(source_address, length)
 
     def get_first_buffer_address(self, segment_name):
@@ -236,13 +248,13 @@ class TransferEngine(_store.Engine):
     # -- transfers that wait --
 
     def _sync(self, target, opcode, buffers, peers, lengths, notify, transport_hint):
+        direction = _direction(opcode)
         hint = self._hint(transport_hint)
         segment = self._target(target)
         if segment < 0:
             return segment
         name, message = (None, None) if notify is None else (notify.name, notify.msg)
-        return self._transfer(segment, _WRITE if opcode == TransferOpcode.Write else _READ, buffers, peers, lengths,
-                              hint, self._limit_ms, name, message)
+        return self._transfer(segment, direction, buffers, peers, lengths, hint, self._limit_ms, name, message)
 
     def transfer_sync(self, target_hostname, buffer, peer_buffer_address, length, opcode, notify=None,
                       transport_hint=""):
@@ -277,12 +289,13 @@ class TransferEngine(_store.Engine):
     def batch_transfer_async(self, target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
                              transport_hint=""):
         """Begins what batch_transfer_sync() does. A number for get_batch_transfer_status(), or 0."""
+        direction = _direction(opcode)
         hint = self._hint(transport_hint)
         segment = self._target(target_hostname)
         if segment < 0:
             return 0
-        return self._submit(segment, _WRITE if opcode == TransferOpcode.Write else _READ, buffers,
-                            peer_buffer_addresses, lengths, hint, self._limit_ms, None, None)
+        return self._submit(segment, direction, buffers, peer_buffer_addresses, lengths, hint, self._limit_ms, None,
+                            None)
 
     def batch_transfer_async_write(self, target_hostname, buffers, peer_buffer_addresses, lengths, transport_hint=""):
         """batch_transfer_async() from here to there."""

@@ -464,6 +464,34 @@ def strange_names(context):
             pass
 
 
+@test("what is no direction and no address is refused")
+def no_direction(context):
+    m = engine_module()
+    engine, memory = make_engine(4096)
+    own = f"127.0.0.1:{engine.get_rpc_port()}"
+    ctypes.memset(memory.address, 7, 64)
+    place = (memory.address, memory.address + 64)
+    for opcode in (2, 7, -1, "Read", None, [], 1.0, object()):
+        for call in (lambda: engine.transfer_sync(own, *place, 4, opcode),
+                     lambda: engine.batch_transfer_sync(own, [place[0]], [place[1]], [4], opcode),
+                     lambda: engine.batch_transfer_async(own, [place[0]], [place[1]], [4], opcode)):
+            try:
+                call()
+                raise Failure(f"opcode {opcode!r} was taken")
+            except TypeError as error:
+                check_in(repr(opcode), str(error))
+    check_equal(ctypes.string_at(memory.address, 64), bytes([7]) * 64)
+    check_equal(engine.transfer_sync(own, *place, 4, 1), 0, "the number of TransferOpcode.Write")
+    check_equal(ctypes.string_at(place[1], 5), bytes([7]) * 4 + bytes(1))
+    for call in (lambda: engine.read_bytes_from_buffer(0, 6), lambda: engine.write_bytes_to_buffer(0, b"abc", 3)):
+        try:
+            call()
+            raise Failure("address 0 was taken")
+        except ValueError as error:
+            check_in("address 0", str(error))
+    check_equal(engine.read_bytes_from_buffer(memory.address, 3), b"\7\7\7")
+
+
 @test("a limit of nonsense is still a limit")
 def limit_of_nonsense(context):
     try:
