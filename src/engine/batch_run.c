@@ -530,10 +530,13 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
         batch_slice_over(engine, batch, io->cookie, YOLK_OK, io->transferred,
                          io->transferred == io->size ? 0 : engine_now(engine));
         break;
-    default:
+    case YOLK_SUBMIT_FAILED:
         batch_slice_over(engine, batch, io->cookie,
                          io->status != YOLK_OK ? io->status : YOLK_ERR_IO, io->transferred,
                          engine_now(engine));
+        break;
+    default: /* no answer of the contract: nothing that it says counts */
+        batch_slice_over(engine, batch, io->cookie, YOLK_ERR_PROTOCOL, 0, engine_now(engine));
         break;
     }
     batch->pass.slices++;

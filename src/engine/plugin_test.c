@@ -79,6 +79,8 @@ static void what_is_built_wrong(void **state)
     refused(path_of("no_hooks"), YOLK_ERR_CONFIG, "variant lacks required hooks: probe poll");
     refused(path_of("other_abi"), YOLK_ERR_VERSION, "interface 77, not 1");
     refused(path_of("bad_name"), YOLK_ERR_CONFIG, "\"No.Name\": must be 1 to 15 of a-z, 0-9 and _");
+    refused(path_of("called_io_uring"), YOLK_ERR_CONFIG, "is another name of uring");
+    refused(path_of("no_caps"), YOLK_ERR_CONFIG, "variant neither reads nor writes (caps 0x4)");
     refused(path_of("needs_more"), YOLK_ERR_SYSTEM, "cannot be loaded: ");
     refused(path_of("needs_more"), YOLK_ERR_SYSTEM, "undefined symbol: not_to_be_found");
 }
@@ -141,7 +143,8 @@ static void what_is_no_plugin(void **state)
     refused(file_of("text.so", "#!/bin/sh\nexit 0\n", 17, 0755), YOLK_ERR_CONFIG,
             "is no shared library");
     refused(file_of("empty.so", "", 0, 0644), YOLK_ERR_CONFIG, "is no shared library");
-    refused(file_of("cut.so", bytes, 500, 0644), YOLK_ERR_SYSTEM, "cannot be loaded: ");
+    for (size_t cut = 64; cut < 9000; cut += 64)
+        refused(file_of("cut.so", bytes, cut, 0644), YOLK_ERR_CONFIG, "is cut off: ");
     bytes[18] = 183; /* e_machine */
     bytes[19] = 0;
     refused(file_of("arm.so", bytes, size, 0644), YOLK_ERR_CONFIG,
@@ -281,6 +284,11 @@ static void says_why_it_cannot_work(void **state)
     assert_string_equal(logged, "1 variant asked by Yolk " YOLK_VERSION);
     assert_int_equal(yolk_engine_destroy(engine), YOLK_OK);
     assert_false(is_mapped(path_of("never")));
+    assert_int_equal(create(path_of("no_limits"), &engine), YOLK_OK);
+    assert_false(yolk_engine_has_transport(engine, "variant", reason, sizeof(reason)));
+    assert_string_equal(reason, "its limits are none: 0 ios in one channel (must be 1 or more), an "
+                                "alignment of 0 (must be a power of two)");
+    assert_int_equal(yolk_engine_destroy(engine), YOLK_OK);
 }
 
 int main(void)

@@ -64,6 +64,11 @@ void engine_served_destroy(struct yolk_served *served)
     free(served);
 }
 
+static bool text_is_fit(const char *text, size_t size)
+{
+    return memchr(text, '\0', size) != NULL && strchr(text, ';') == NULL;
+}
+
 static enum yolk_status serve_each(struct yolk_served *served, const struct yolk_serve *given,
                                    char *reasons, size_t reasons_size)
 {
@@ -87,6 +92,11 @@ static enum yolk_status serve_each(struct yolk_served *served, const struct yolk
             base_error_clear();
             enum yolk_status status = transport->ops.serve(transport->endpoint, &serve,
                                                            &served->served[i], text, sizeof(text));
+            if (status == YOLK_OK && !text_is_fit(text, sizeof(text))) {
+                transport->ops.unserve(transport->endpoint, served->served[i]);
+                status =
+                    base_fail(YOLK_ERR_PROTOCOL, 0, "its endpoint text does not end, or has a ';'");
+            }
             if (status == YOLK_OK) {
                 served->by |= UINT32_C(1) << i;
                 size_t room = sizeof(served->endpoints) - length;

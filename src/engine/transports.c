@@ -138,6 +138,12 @@ enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
         return base_fail(YOLK_ERR_CONFIG, 0,
                          "a transport's name is \"%.32s\": must be 1 to 15 of a-z, 0-9 and _",
                          out->name == NULL ? "" : out->name);
+    if (strcmp(out->name, "io_uring") == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "a transport's name is \"io_uring\": that is another name of uring");
+    if ((out->caps & (YOLK_CAP_READ | YOLK_CAP_WRITE)) == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "transport %s neither reads nor writes (caps 0x%llx)",
+                         out->name, (unsigned long long)out->caps);
     enum yolk_status status = check_required(out);
     if (status != YOLK_OK)
         return status;
@@ -185,12 +191,27 @@ static bool is_listed(const char *list, const char *name)
     return false;
 }
 
+/* False, with the reason: what the engine cuts by would never fit. */
+static bool limits_are_fit(struct transport *transport)
+{
+    const struct yolk_limits *limits = &transport->limits;
+    if (limits->depth_max > 0 && limits->alignment > 0 &&
+        (limits->alignment & (limits->alignment - 1)) == 0)
+        return true;
+    snprintf(transport->reason, sizeof(transport->reason),
+             "its limits are none: %u ios in one channel (must be 1 or more), an alignment of %u "
+             "(must be a power of two)",
+             limits->depth_max, limits->alignment);
+    return false;
+}
+
 static void start_one(struct yolk_engine *engine, struct transport *transport,
                       const struct yolk_transport_options *options)
 {
     struct yolk_probe probe;
     memset(&probe, 0, sizeof(probe));
     void *endpoint = NULL;
+    base_error_clear(); /* one that says nothing is not to speak with another's words */
     enum yolk_status status = transport->ops.probe(options, &probe);
     if (status == YOLK_OK)
         status = transport->ops.init(options, &endpoint);
@@ -200,8 +221,13 @@ static void start_one(struct yolk_engine *engine, struct transport *transport,
                  why[0] != '\0' ? ": " : "", why);
         return;
     }
-    transport->endpoint = endpoint;
     transport->ops.limits(endpoint, &transport->limits);
+    if (!limits_are_fit(transport)) {
+        if (transport->ops.stop(endpoint) == YOLK_OK)
+            transport->ops.fini(endpoint);
+        return;
+    }
+    transport->endpoint = endpoint;
     if (transport->limits.slice_bytes_max == 0 ||
         transport->limits.slice_bytes_max > engine->slice_bytes_max)
         transport->limits.slice_bytes_max = engine->slice_bytes_max;

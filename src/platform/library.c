@@ -63,6 +63,26 @@ static int check_header(const char *path, int fd)
     return YOLK_OK;
 }
 
+/* The loader maps what the headers name, and touching what the file does not have kills the
+ * process. The header is known to be of this machine. */
+static int check_size(const char *path, int fd, uint64_t size)
+{
+    Elf64_Ehdr header;
+    bool whole = pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+                 header.e_phentsize == sizeof(Elf64_Phdr);
+    for (unsigned i = 0; whole && i < header.e_phnum; i++) {
+        Elf64_Phdr part;
+        whole = pread(fd, &part, sizeof(part), (off_t)(header.e_phoff + i * sizeof(part))) ==
+                    (ssize_t)sizeof(part) &&
+                part.p_filesz <= size && part.p_offset <= size - part.p_filesz;
+    }
+    if (!whole)
+        return base_fail(YOLK_ERR_CONFIG, 0,
+                         "%s: is cut off: its headers name more than its %llu bytes", path,
+                         (unsigned long long)size);
+    return YOLK_OK;
+}
+
 static int check_rights(const char *path, const struct stat *info)
 {
     char folder[PATH_MAX];
@@ -98,6 +118,8 @@ static int check_file(const char *path)
         status = check_rights(path, &info);
     if (status == YOLK_OK)
         status = check_header(path, fd);
+    if (status == YOLK_OK)
+        status = check_size(path, fd, (uint64_t)info.st_size);
     close(fd);
     return status;
 }

@@ -21,6 +21,12 @@
 #ifndef VARIANT_PROBE
 #define VARIANT_PROBE probe_never
 #endif
+#ifndef VARIANT_CAPS
+#define VARIANT_CAPS YOLK_CAP_READ
+#endif
+#ifndef VARIANT_INIT
+#define VARIANT_INIT init_never
+#endif
 #ifndef VARIANT_TABLE
 #define VARIANT_TABLE &table
 #endif
@@ -37,10 +43,26 @@ probe_never(const struct yolk_transport_options *options, struct yolk_probe *out
     return options->yolk->fail(YOLK_ERR_UNSUPPORTED, 2, "there is no device %s%d", "x", 7);
 }
 
-static enum yolk_status init(const struct yolk_transport_options *options, void **endpoint)
+__attribute__((unused)) static enum yolk_status
+probe_always(const struct yolk_transport_options *options, struct yolk_probe *out)
+{
+    (void)options, (void)out;
+    return YOLK_OK;
+}
+
+__attribute__((unused)) static enum yolk_status
+init_never(const struct yolk_transport_options *options, void **endpoint)
 {
     (void)endpoint;
     return options->yolk->fail(YOLK_ERR_SYSTEM, 0, "never");
+}
+
+__attribute__((unused)) static enum yolk_status
+init_always(const struct yolk_transport_options *options, void **endpoint)
+{
+    (void)options;
+    *endpoint = (void *)"an endpoint";
+    return YOLK_OK;
 }
 
 static enum yolk_status stop(void *endpoint)
@@ -112,9 +134,9 @@ __attribute__((unused)) static const struct yolk_transport_ops table = {
     .size = VARIANT_SIZE,
     .abi = VARIANT_ABI,
     .name = VARIANT_NAME,
-    .caps = YOLK_CAP_READ,
+    .caps = VARIANT_CAPS,
     .probe = VARIANT_PROBE,
-    .init = init,
+    .init = VARIANT_INIT,
     .stop = stop,
     .fini = fini,
     .limits = limits,
