@@ -457,7 +457,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest here[] = {
         cmocka_unit_test(a_sick_peer_slows_no_other_and_answers_for_no_former_life)};
-    const struct CMUnitTest hosts[] = {cmocka_unit_test(of_three_hosts)};
+    /* Not by cmocka's macro: it is no test of its own, whoever makes the hosts asks for it. */
+    const struct CMUnitTest hosts[] = {{"of_three_hosts", of_three_hosts, NULL, NULL, NULL}};
     arguments = argv + 2;
     if (argc == 5 && strcmp(argv[1], "provider") == 0)
         return provider_main(arguments);
