@@ -302,7 +302,10 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_submit(struct yolk_engine *engi
                                                         uint32_t count, enum yolk_status *verdicts,
                                                         uint32_t *first);
 /* Makes progress, then tells about one task. Where it fails (STALE, INVALID), *out is of a task
- * that ended so. */
+ * that ended so. If the task has ended with a failure, yolk_last_error() of this thread says why,
+ * whichever thread found out: what was to be moved, by which transport to where, on which side it
+ * failed, and what the transport said of it. The last is kept of the first 8 failures of a batch;
+ * of the others what the status says, and the sentence of one that failed alike. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t batch,
                                                       uint32_t task, struct yolk_task_status *out);
 struct yolk_batch_status {
@@ -312,7 +315,8 @@ struct yolk_batch_status {
                              * INVALID; YOLK_OK: all went well */
     uint64_t transferred;   /* bytes of all */
 };
-/* As poll, of all tasks at once; the first `room` are told each. tasks may be NULL if room is 0. */
+/* As poll, of all tasks at once; the first `room` are told each. tasks may be NULL if room is 0.
+ * yolk_last_error() says why one of the worst failed, if any has. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine,
                                                           uint64_t batch,
                                                           struct yolk_batch_status *out,
@@ -327,7 +331,7 @@ YOLK_MUST_USE enum yolk_status yolk_engine_batch_look(struct yolk_engine *engine
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine,
                                                           uint64_t batch, uint32_t *pending);
 /* Until all tasks are terminal (YOLK_OK, whatever their results) or deadline_ns (TIMEOUT; 0: none).
- */
+ * yolk_last_error() says why the first that failed did, cancels aside; poll tells of each. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t batch,
                                                       uint64_t deadline_ns);
 /* Stops posting, drains what is posted; the task ends CANCELED, or YOLK_OK if all was done. */

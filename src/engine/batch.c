@@ -101,8 +101,8 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
                                           uint64_t *out)
 {
     if (engine == NULL || out == NULL || capacity == 0 || capacity > ENGINE_BATCH_TASKS_MAX)
-        return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks",
-                         ENGINE_BATCH_TASKS_MAX);
+        return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks, not %u",
+                         ENGINE_BATCH_TASKS_MAX, capacity);
     if (atomic_load(&engine->closing))
         return YOLK_ERR_CLOSED;
     struct batch_state state;
@@ -123,6 +123,7 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
     batch->state = state;
     batch->state.kinds = engine->kinds;
     batch->tasks = tasks;
+    batch->failed = BATCH_NONE;
     batch->generation++;
     batch->live = true;
     batch->quarantined = false;
@@ -141,8 +142,10 @@ enum yolk_status yolk_engine_batch_reset(struct yolk_engine *engine, uint64_t ha
     if (batch->state.pending > 0 || batch->state.taken > 0)
         status = base_fail(YOLK_ERR_BUSY, 0, "%u tasks are not over yet, or their memory not quiet",
                            batch->state.pending);
-    else
+    else {
+        reason_forget(batch, 0);
         batch_state_reset(&batch->state);
+    }
     pthread_mutex_unlock(&batch->lock);
     return status;
 }
@@ -190,6 +193,8 @@ static enum yolk_status tell_error(struct yolk_task_status *out, enum yolk_statu
 enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t handle, uint32_t index,
                                         struct yolk_task_status *out)
 {
+    if (engine != NULL)
+        quarantine_step(engine);
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return tell_error(out, YOLK_ERR_STALE);
@@ -203,9 +208,10 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
             (void)batch_progress(engine, batch);
         batch->no_failover = false;
         tell_status(engine, batch, index, out);
+        if (task->terminal && task->failure != YOLK_OK)
+            reason_tell(engine, batch, index);
     }
     pthread_mutex_unlock(&batch->lock);
-    quarantine_step(engine);
     return result;
 }
 
@@ -258,16 +264,21 @@ static enum yolk_status look_at_all(struct yolk_engine *engine, uint64_t handle,
         (void)batch_progress(engine, batch);
         batch->no_failover = false;
     }
+    uint32_t worst = BATCH_NONE;
     *out = (struct yolk_batch_status){.tasks = batch->state.task_count,
                                       .pending = batch->state.pending};
     for (uint32_t i = 0; i < batch->state.task_count; i++) {
         const struct batch_task *task = &batch->state.tasks[i];
         out->transferred += task->done;
-        if (task->terminal && gravity(task->failure) > gravity(out->worst))
+        if (task->terminal && gravity(task->failure) > gravity(out->worst)) {
             out->worst = task->failure;
+            worst = i;
+        }
         if (i < room)
             tell_status(engine, batch, i, &tasks[i]);
     }
+    if (worst != BATCH_NONE)
+        reason_tell(engine, batch, worst);
     pthread_mutex_unlock(&batch->lock);
     return YOLK_OK;
 }
@@ -340,6 +351,8 @@ enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t han
         bool complete = false;
         uint32_t count = hot ? 0 : collect_fds(engine, batch, fds, &complete);
         uint64_t due = batch->state.next_due_ns;
+        if (pending == 0)
+            reason_tell_first(engine, batch);
         pthread_mutex_unlock(&batch->lock);
         if (pending == 0)
             return YOLK_OK;
@@ -358,12 +371,12 @@ enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t h
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
-    enum yolk_status result = YOLK_OK;
-    if (index >= batch->state.task_count)
-        result = base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
-    else
+    bool there = index < batch->state.task_count;
+    if (there)
         batch_end_task(engine, batch, index, YOLK_ERR_CANCELED);
     (void)batch_progress(engine, batch);
+    enum yolk_status result =
+        there ? YOLK_OK : base_fail(YOLK_ERR_INVALID, 0, "the batch has no task %u", index);
     pthread_mutex_unlock(&batch->lock);
     return result;
 }

@@ -29,8 +29,11 @@ static bool io_reserve(struct batch *batch, uint32_t slice)
     return true;
 }
 
-static void count_result(struct yolk_engine *engine, struct batch *batch, enum yolk_status status)
+static void count_result(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                         enum yolk_status status)
 {
+    if (status != YOLK_OK)
+        reason_failed(batch, index, status);
     switch (status) {
     case YOLK_OK:
     case YOLK_ERR_EOF: /* an answer: see YOLK_REQUEST_EXACT */
@@ -93,7 +96,7 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
         return;
     if (!task->counted) {
         task->counted = true;
-        count_result(engine, batch, state->failure);
+        count_result(engine, batch, index, state->failure);
         counted_end(engine, batch, index);
     }
     struct engine_task *owner = &batch->tasks[state->head];
@@ -173,6 +176,8 @@ void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t 
         batch_state_complete(&batch->state, now_ns, cookie, status, transferred, &index);
     assert(outcome != BATCH_UNKNOWN);
     struct engine_task *task = &batch->tasks[index];
+    if (outcome == BATCH_RETRY || outcome == BATCH_FAILED)
+        reason_keep(engine, batch, index, status, channel);
     counted_over(engine, batch, task, batch_io_at(batch, (uint32_t)cookie), status, transferred,
                  now_ns);
     if (status != YOLK_OK ||
@@ -219,6 +224,7 @@ static bool poll_channel(struct yolk_engine *engine, struct batch *batch, uint32
     uint32_t count;
     do {
         struct engine_channel *channel = &batch->channels[index];
+        base_error_clear(); /* what is said after this is said of what failed there */
         count = engine->transports[channel->transport].ops.poll(channel->channel, completions,
                                                                 POLL_MAX);
         uint64_t now_ns = count > 0 ? engine_now(engine) : 0;
@@ -412,8 +418,12 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         enum yolk_status status = pick_route(engine, task, avoid, now_ns, &transport);
         if (status == YOLK_ERR_AGAIN && atomic_exchange(&task->segment->crowded, false))
             close_idle_channels(engine, batch);
+        if (status != YOLK_OK && status != YOLK_ERR_AGAIN && failed != YOLK_OK) {
+            base_error_clear(); /* why the one that was there failed says more */
+            return failed;
+        }
         if (status != YOLK_OK)
-            return failed != YOLK_OK && status != YOLK_ERR_AGAIN ? failed : status;
+            return status;
         status = open_channel(engine, batch, task->segment, transport, now_ns, out);
         if (status == YOLK_OK) {
             task->channel = *out;
@@ -423,6 +433,7 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         }
         if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
             return YOLK_ERR_AGAIN;
+        reason_no_channel(engine, batch, task, transport, status);
         engine_route_result(engine, task->segment, transport, status, now_ns);
         counted_refusal(engine, batch, task, transport);
         failed = status;
@@ -445,8 +456,10 @@ static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *ba
     enum yolk_status status = choose_channel(engine, batch, task, tried, channel);
     if (status == YOLK_OK && tried != 0)
         ENGINE_COUNT(engine, failed_over, 1);
-    if (status != YOLK_OK && status != YOLK_ERR_AGAIN && tried != 0 && again_here)
+    if (status != YOLK_OK && status != YOLK_ERR_AGAIN && tried != 0 && again_here) {
+        base_error_clear(); /* that there is no other is no failure yet */
         status = choose_channel(engine, batch, task, 0, channel);
+    }
     return status;
 }
 
@@ -493,9 +506,12 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
         status = route_slice(engine, batch, index, slice->tried, slice->retry_here, &channel_index);
     if (status != YOLK_OK) {
         batch_state_untake(&batch->state, slice_index);
+        enum yolk_status earlier = batch->state.slices[slice_index].last;
+        if (status != YOLK_ERR_AGAIN && earlier == YOLK_OK)
+            reason_keep(engine, batch, index, status, NULL);
+        base_error_clear();
         if (status == YOLK_ERR_AGAIN)
             return BATCH_POST_FULL;
-        enum yolk_status earlier = batch->state.slices[slice_index].last;
         batch_end_group(engine, batch, index, earlier != YOLK_OK ? earlier : status);
         return BATCH_POST_ENDED;
     }
@@ -522,6 +538,7 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
         break;
     case YOLK_SUBMIT_AGAIN:
         channel->full = true;
+        base_error_clear(); /* it is no failure, whatever it was told with */
         batch_state_untake(&batch->state, slice_index);
         return BATCH_POST_FULL;
     case YOLK_SUBMIT_DONE:
@@ -575,10 +592,12 @@ static enum batch_post post_task(struct yolk_engine *engine, struct batch *batch
         uint64_t limit;
         enum yolk_status status = slice_limit(engine, batch, index, &limit);
         if (status == YOLK_ERR_AGAIN) {
+            base_error_clear();
             batch_state_requeue(&batch->state, index);
             return BATCH_POST_FULL;
         }
         if (status != YOLK_OK) {
+            reason_keep(engine, batch, index, status, NULL);
             batch_end_group(engine, batch, index, status);
             return BATCH_POST_ENDED;
         }
@@ -618,6 +637,7 @@ static bool post_level(struct yolk_engine *engine, struct batch *batch, uint8_t 
 static bool post_all(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
+    base_error_clear();
     if (!batch->in_parts)
         batch->choice.segment = NULL;
     if (batch_state_has_lower(&batch->state))
@@ -668,8 +688,10 @@ bool batch_pass(struct yolk_engine *engine, struct batch *batch)
     }
     batch->state.no_retry = false;
     expire(engine, batch);
-    if (batch->stage.head != STAGING_NONE)
+    if (batch->stage.head != STAGING_NONE) {
+        base_error_clear();
         moved = stage_work(engine, batch) || moved;
+    }
     if (engine->gate.on)
         (void)gate_turn(engine, batch);
     do {
@@ -706,6 +728,7 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     free(batch->ios);
     free(batch->channels);
     free(batch->tasks);
+    reason_free(batch);
     batch_state_free(&batch->state);
     atomic_store(&batch->gate.released, BATCH_NONE);
     batch->ios = NULL;

@@ -2,6 +2,7 @@
 /* What a request asks of its route and of its try: hints, policies, priorities, flags, failover. */
 #include <yolk/engine.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -559,6 +560,183 @@ static void the_table_of_failures(void **state)
     }
 }
 
+/* -- Why -- */
+
+static void *polls_there(void *arg)
+{
+    void **all = arg;
+    struct rig *r = all[0];
+    base_error_clear();
+    rig_expect(r, *(uint64_t *)all[1], 0, YOLK_ERR_ACCESS, 0);
+    snprintf(all[2], 512, "%s", yolk_last_error());
+    return NULL;
+}
+
+/* The io that is held. */
+static void fails(struct rig *r, uint32_t script, enum yolk_status status)
+{
+    scripted_end(&r->scripts[script], r->scripts[script].count - 1, status, 0);
+}
+
+static void why_is_told_to_who_asks(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    rig_open(r);
+    uint64_t batch = rig_batch(r, 8);
+    char wanted[128], there[512] = "";
+    struct yolk_request requests[] = {read_of(r, 1), read_of(r, 2)};
+    r->scripts[0].hold = true;
+    rig_submit(r, batch, requests, 1);
+    fails(r, 0, YOLK_ERR_ACCESS);
+    (void)base_fail(YOLK_ERR_IO, 0, "of something else");
+    assert_int_equal(yolk_engine_batch_wait(r->engine, batch, 0), YOLK_OK);
+    snprintf(wanted, sizeof(wanted), "a read of %d bytes, local %p, remote 0x%x: first to ", PIECE,
+             requests[0].local, 2 * PIECE);
+    told(wanted);
+    told(": the remote side refused: access refused by the provider");
+    assert_null(strstr(yolk_last_error(), "something else"));
+    /* The same in another thread, and of all. */
+    void *all[] = {r, &batch, there};
+    pthread_t thread;
+    char mine[512];
+    snprintf(mine, sizeof(mine), "%s", yolk_last_error());
+    assert_int_equal(pthread_create(&thread, NULL, polls_there, all), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(there, mine);
+    struct yolk_batch_status sum;
+    base_error_clear();
+    assert_int_equal(yolk_engine_batch_poll_all(r->engine, batch, &sum, NULL, 0), YOLK_OK);
+    assert_string_equal(yolk_last_error(), mine);
+    /* One that fails later, otherwise, has its own. */
+    rig_submit(r, batch, requests + 1, 1);
+    do
+        fails(r, 0, YOLK_ERR_CORRUPT); /* each of its tries */
+    while (!rig_poll(r, batch, 1).terminal);
+    told("remote 0x1000: first to ");
+    told(": the bytes do not match");
+    assert_null(strstr(yolk_last_error(), "refused"));
+    /* What was refused at the submit is told the same way. */
+    uint8_t foreign[8];
+    struct yolk_request request = {
+        .opcode = YOLK_WRITE, .local = foreign, .segment = r->segment, .size = 8};
+    assert_int_equal(verdict_of(r, batch, &request), YOLK_ERR_NOT_REGISTERED);
+    told("is not inside a registered range");
+    rig_expect(r, batch, 2, YOLK_ERR_NOT_REGISTERED, 0);
+    told("a write of 8 bytes");
+    /* A batch that is used again knows nothing of it. */
+    assert_int_equal(yolk_engine_batch_reset(r->engine, batch), YOLK_OK);
+    assert_int_equal(verdict_of(r, batch, &request), YOLK_ERR_NOT_REGISTERED);
+    base_error_clear();
+    assert_int_equal(yolk_engine_batch_wait(r->engine, batch, 0), YOLK_OK);
+    told("a write of 8 bytes");
+    told("is not inside a registered range");
+    assert_int_equal(yolk_engine_batch_reset(r->engine, batch), YOLK_OK);
+    r->scripts[0].hold = false;
+    rig_submit(r, batch, requests, 1);
+    base_error_clear();
+    assert_int_equal(yolk_engine_batch_wait(r->engine, batch, 0), YOLK_OK);
+    assert_string_equal(yolk_last_error(), "");
+    rig_free(r, batch);
+    rig_close(r);
+}
+
+static enum yolk_submit says_why(void *channel, struct yolk_io *io)
+{
+    (void)channel;
+    io->status = base_fail(YOLK_ERR_IO, 0, "the disk on lane 7 is full of water");
+    io->transferred = 0;
+    return YOLK_SUBMIT_FAILED;
+}
+
+static enum yolk_submit says_nothing(void *channel, struct yolk_io *io)
+{
+    (void)channel;
+    io->status = YOLK_ERR_IO;
+    io->transferred = 0;
+    return YOLK_SUBMIT_FAILED;
+}
+
+static void the_transports_words_are_kept(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct rig *r = rig_new(1);
+        r->ops[0].submit = k == 0 ? says_why : says_nothing;
+        rig_open(r);
+        uint64_t batch = rig_batch(r, 2);
+        const struct yolk_request request = read_of(r, 0);
+        (void)base_fail(YOLK_ERR_AGAIN, 0, "stale");
+        rig_submit(r, batch, &request, 1);
+        assert_int_equal(yolk_engine_batch_wait(r->engine, batch, 0), YOLK_OK);
+        rig_expect(r, batch, 0, YOLK_ERR_IO, 0);
+        told(k == 0 ? ": the disk on lane 7 is full of water" : ": input/output failed");
+        assert_null(strstr(yolk_last_error(), "stale"));
+        assert_null(strstr(yolk_last_error(), "reaches"));
+        rig_free(r, batch);
+        rig_close(r);
+    }
+}
+
+static void only_so_many_words_are_kept(void **state)
+{
+    (void)state;
+    enum { MANY = 12, KEPT = 8 };
+    struct rig *r = rig_new(1);
+    rig_open(r);
+    uint64_t batch = rig_batch(r, MANY);
+    r->scripts[0].fail = YOLK_ERR_ACCESS;
+    for (uint64_t i = 0; i < MANY; i++) {
+        const struct yolk_request request = read_of(r, i);
+        rig_submit(r, batch, &request, 1);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_expect(r, batch, i, YOLK_ERR_ACCESS, 0);
+        told(i < KEPT ? ": first to " : ": first: access refused by the provider; another that");
+        told(": the remote side refused: access refused by the provider");
+    }
+    rig_free(r, batch);
+    rig_close(r);
+}
+
+/* The route is told of what the submit takes, and of nothing else. */
+static void routes_are_refused_as_submits_are(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    uint8_t foreign[PIECE];
+    rig_open(r);
+    uint64_t batch = rig_batch(r, 16);
+    struct yolk_request wrong[10];
+    for (size_t i = 0; i < 10; i++)
+        wrong[i] = read_of(r, 0);
+    wrong[0].opcode = (enum yolk_opcode)0;
+    wrong[1].opcode = (enum yolk_opcode)9;
+    wrong[2].local = NULL;
+    wrong[3].offset = RIG_SIZE;
+    wrong[4].offset = UINT64_MAX;
+    wrong[5].deadline_ns = 1;
+    wrong[6].local = foreign;
+    wrong[7].segment = 12345;
+    wrong[8].priority = (enum yolk_priority)9;
+    wrong[9].hint = "none such";
+    for (size_t i = 0; i < 10; i++) {
+        char wanted[512];
+        enum yolk_status verdict = verdict_of(r, batch, &wrong[i]);
+        assert_true(verdict != YOLK_OK);
+        snprintf(wanted, sizeof(wanted), "refused: %s: %.300s\n", yolk_status_name(verdict),
+                 yolk_last_error());
+        describes(r, &wrong[i], wanted);
+    }
+    struct yolk_request request = read_of(r, 0);
+    describes(r, &request, "first: runs it\n");
+    request.local = NULL; /* as nothing is moved */
+    request.size = 0;
+    describes(r, &request, "first: runs it\n");
+    rig_free(r, batch);
+    rig_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -577,6 +755,10 @@ int main(void)
         cmocka_unit_test(no_failover_on_poll),
         cmocka_unit_test(as_often_as_allowed),
         cmocka_unit_test(the_table_of_failures),
+        cmocka_unit_test(why_is_told_to_who_asks),
+        cmocka_unit_test(the_transports_words_are_kept),
+        cmocka_unit_test(only_so_many_words_are_kept),
+        cmocka_unit_test(routes_are_refused_as_submits_are),
     };
     return cmocka_run_group_tests_name("engine.contract", tests, NULL, NULL);
 }

@@ -301,6 +301,8 @@ struct batch {
     struct batch_pass pass;
     struct engine_io **ios; /* chunks: an io's address never changes */
     uint32_t io_chunks;
+    uint32_t failed; /* the first task that did, and was not canceled; or BATCH_NONE */
+    struct batch_reasons *reasons; /* NULL: nothing failed yet */
 };
 struct batch_table {
     pthread_mutex_t lock; /* taking and giving back slots only */
@@ -354,6 +356,12 @@ YOLK_MUST_USE enum yolk_status engine_find(struct yolk_engine *engine,
                                            const struct yolk_request *request,
                                            struct prepared_entry *out);
 void engine_forget(struct prepared_entry *entry);
+/* What the submit of this request alone would say, but for the room of the queue. task: what it
+ * would hold and want; given back with engine_unadmit. */
+YOLK_MUST_USE enum yolk_status engine_would_admit(struct yolk_engine *engine,
+                                                  const struct yolk_request *request,
+                                                  struct engine_task *task);
+void engine_unadmit(struct yolk_engine *engine, struct engine_task *task);
 
 /* -- batch_run.c: progress of one batch; its lock is held -- */
 /* Polls, expires, posts. True if anything moved. */
@@ -374,6 +382,31 @@ static inline struct engine_io *batch_io_at(const struct batch *batch, uint32_t 
 }
 /* Closes channels and gives all memory back; false if something is still in flight. */
 bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
+
+/* -- reason.c: the batch's lock is held -- */
+/* Something of this group failed: takes this thread's last error for why, and clears it. channel:
+ * what failed it; NULL: nothing had it yet. Costs memory with the first one only. */
+void reason_keep(struct yolk_engine *engine, struct batch *batch, uint32_t head,
+                 enum yolk_status status, const struct engine_channel *channel);
+/* The same, of a transport that no channel of could be had. */
+void reason_no_channel(struct yolk_engine *engine, struct batch *batch,
+                       const struct engine_task *head, uint8_t transport, enum yolk_status status);
+/* The submit did not take this one: what of it is worth telling, and this thread's last error,
+ * which stays as it is. */
+void reason_refused(struct yolk_engine *engine, struct batch *batch, uint32_t index,
+                    const struct yolk_request *request, enum yolk_status status);
+/* This task ended so. */
+void reason_failed(struct batch *batch, uint32_t index, enum yolk_status status);
+/* Of the tasks from first on. */
+void reason_forget(struct batch *batch, uint32_t first);
+void reason_free(struct batch *batch);
+/* Makes why this task failed this thread's last error; why the first did, if any. */
+void reason_tell(const struct yolk_engine *engine, const struct batch *batch, uint32_t index);
+void reason_tell_first(const struct yolk_engine *engine, const struct batch *batch);
+
+/* -- report.c -- */
+/* What a route leads to: the part of its text that says where, or the file. */
+void engine_route_device(const struct segment *segment, uint32_t transport, char *out, size_t size);
 
 /* -- quarantine.c -- */
 struct quarantine {

@@ -26,11 +26,9 @@ static int breaker_state(const struct breaker *breaker, uint64_t now_ns)
                                                                  : YOLK_BREAKER_PROBING;
 }
 
-/* What a route leads to: the part of its text that says where, or the file. */
-static void name_device(const struct segment *segment, const struct route *route, char *out,
-                        size_t size)
+void engine_route_device(const struct segment *segment, uint32_t transport, char *out, size_t size)
 {
-    const char *name = segment->device != NULL ? segment->device : route->text;
+    const char *name = segment->device != NULL ? segment->device : segment->routes[transport].text;
     size_t length = segment->device != NULL ? strlen(name) : strcspn(name, ",");
     snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), name);
 }
@@ -52,7 +50,7 @@ static bool look_at(struct yolk_engine *engine, uint64_t handle, struct segment 
     if (!used)
         return false;
     snprintf(out->transport, sizeof(out->transport), "%s", engine->transports[index].ops.name);
-    name_device(segment, route, out->device, sizeof(out->device));
+    engine_route_device(segment, index, out->device, sizeof(out->device));
     out->segment = handle;
     out->inflight_bytes = look.inflight_bytes;
     out->inflight_ios = look.inflight_ios;

@@ -291,70 +291,52 @@ enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine, uint64_t
     return result;
 }
 
-/* What the submit of this request would ask for; the reference of the registration is given back
- * at once: what is said may be over when it is read anyway. */
-static enum yolk_status make_query(struct yolk_engine *engine, const struct yolk_request *request,
-                                   struct segment *segment, struct route_query *query,
-                                   uint32_t *staged)
+static void tell_routes(struct yolk_engine *engine, const struct engine_task *task,
+                        struct base_buf *reasons)
 {
-    struct registration *registration = NULL;
-    if (request->local != NULL)
-        registration = registry_acquire(engine, request->local, request->size);
-    *query = (struct route_query){.segment = segment,
-                                  .opcode = request->opcode,
-                                  .local = request->local,
-                                  .offset = request->offset,
-                                  .size = request->size};
-    query->accepted = request->local == NULL ? UINT32_MAX
-                      : registration != NULL ? registration->accepted
-                                             : 0;
-    query->memory = registration != NULL ? registration->memory : POLICY_CPU;
-    enum yolk_status status = engine_check_request(request);
-    enum yolk_priority priority = request->priority;
-    const struct qos_class *contract =
-        status == YOLK_OK ? gate_contract(engine, request, &priority) : NULL;
-    if (status == YOLK_OK)
-        status = engine_wish_read(engine, request, priority, segment, registration, &query->wish);
-    query->wish.first_only = contract != NULL && (contract->actions & QOS_FALLBACK_TRANSPORT) == 0;
-    *staged =
-        registration != NULL && !query->wish.direct ? stage_accepted(engine, registration) : 0;
-    if (registration != NULL)
-        registry_release(registration);
-    return status;
+    const struct registration *registration = task->registration;
+    uint8_t transport;
+    struct route_query query = {.segment = task->segment,
+                                .opcode = task->opcode,
+                                .accepted = registration != NULL ? registration->accepted
+                                                                 : UINT32_MAX, /* no bytes */
+                                .wish = task->wish,
+                                .memory = registration != NULL ? registration->memory : POLICY_CPU,
+                                .local = task->local,
+                                .offset = task->offset,
+                                .size = task->size};
+    const char *policy = engine_policy_name(engine, task->wish);
+    if (policy != NULL)
+        (void)!base_buf_printf(reasons, "policy: %s\n", policy);
+    (void)!engine_route_pick(engine, &query, engine_now(engine), reasons, &transport);
+    if (registration == NULL || task->wish.direct)
+        return;
+    query.accepted = stage_accepted(engine, registration);
+    query.memory = POLICY_CPU;
+    if (query.accepted == 0)
+        return;
+    (void)!base_buf_printf(reasons, transport == ENGINE_NO_TRANSPORT
+                                        ? "staged through the engine's memory:\n"
+                                        : "after them, through the engine's memory:\n");
+    (void)!engine_route_pick(engine, &query, engine_now(engine), reasons, &transport);
 }
 
 enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                             const struct yolk_request *request, char **text)
 {
-    if (engine == NULL || request == NULL || text == NULL)
-        return YOLK_ERR_INVALID;
-    struct segment *segment = segment_acquire(engine, request->segment);
-    if (segment == NULL)
-        return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
-    struct route_query query;
-    uint32_t staged;
+    struct engine_task task;
     struct base_buf reasons;
+    if (engine == NULL || request == NULL || text == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "a route is of an engine's request, as a text");
     base_buf_init(&reasons, 8192);
-    enum yolk_status status = make_query(engine, request, segment, &query, &staged);
+    enum yolk_status status = engine_would_admit(engine, request, &task);
     if (status != YOLK_OK) {
         (void)!base_buf_printf(&reasons, "refused: %s: %.300s\n", yolk_status_name(status),
                                yolk_last_error());
     } else {
-        uint8_t transport;
-        const char *policy = engine_policy_name(engine, query.wish);
-        if (policy != NULL)
-            (void)!base_buf_printf(&reasons, "policy: %s\n", policy);
-        (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
-        if (staged != 0) {
-            (void)!base_buf_printf(&reasons, transport == ENGINE_NO_TRANSPORT
-                                                 ? "staged through the engine's memory:\n"
-                                                 : "after them, through the engine's memory:\n");
-            query.accepted = staged;
-            query.memory = POLICY_CPU;
-            (void)!engine_route_pick(engine, &query, engine_now(engine), &reasons, &transport);
-        }
+        tell_routes(engine, &task, &reasons);
+        engine_unadmit(engine, &task);
     }
-    segment_release(segment);
     *text = reasons.data != NULL ? strndup((const char *)reasons.data, reasons.size) : NULL;
     base_buf_free(&reasons);
     return *text != NULL ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a text");

@@ -160,11 +160,12 @@ enum batch_post stage_post(struct yolk_engine *engine, struct batch *batch, uint
         batch_state_untake(&batch->state, slice);
         if (!stage_is_starved(engine, batch))
             return BATCH_POST_FULL;
-        batch_end_group(engine, batch, head,
-                        base_fail(YOLK_ERR_LIMIT, 0,
-                                  "all %u chunks of staging memory are held by transfers that do "
-                                  "not end",
-                                  engine->stage.staging.count));
+        enum yolk_status status =
+            base_fail(YOLK_ERR_LIMIT, 0,
+                      "all %u chunks of staging memory are held by transfers that do not end",
+                      engine->stage.staging.count);
+        reason_keep(engine, batch, head, status, NULL);
+        batch_end_group(engine, batch, head, status);
         return BATCH_POST_ENDED;
     }
     if (!batch->tasks[head].staged) {

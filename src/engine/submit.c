@@ -8,6 +8,8 @@
 #include "engine/counted.h"
 #include "engine/merge.h"
 
+enum { WHY_SIZE = 512 };
+
 static bool range_is_stuck(struct yolk_engine *engine, const void *pointer, uint64_t size)
 {
     if (atomic_load_explicit(&engine->stuck_count, memory_order_acquire) == 0)
@@ -148,9 +150,26 @@ static enum yolk_status read_wish(struct yolk_engine *engine, const struct yolk_
 
 static enum yolk_status check_request(const struct yolk_request *request, bool plain)
 {
+    if (request->opcode == 0)
+        return base_fail(YOLK_ERR_INVALID, 0, "the opcode is neither a read nor a write");
     if (request->opcode != YOLK_READ && request->opcode != YOLK_WRITE)
-        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none", (int)request->opcode);
+        return base_fail(YOLK_ERR_INVALID, 0, "opcode %d is none of %d (read) and %d (write)",
+                         (int)request->opcode, YOLK_READ, YOLK_WRITE);
     return plain ? YOLK_OK : engine_check_request(request);
+}
+
+static enum yolk_status check_deadline(uint64_t deadline_ns, uint64_t now_ns)
+{
+    return deadline_ns == 0 || deadline_ns > now_ns
+               ? YOLK_OK
+               : base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
+}
+
+static enum yolk_status check_stuck(struct yolk_engine *engine, const struct yolk_request *request)
+{
+    return request->size == 0 || !range_is_stuck(engine, request->local, request->size)
+               ? YOLK_OK
+               : base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
 }
 
 /* References to what the request is about; *registration NULL for one without bytes. */
@@ -173,8 +192,9 @@ static enum yolk_status find(struct yolk_engine *engine, const struct yolk_reque
                       (unsigned long long)(*segment)->size);
     else if (request->size > 0 && (*registration = take_registration(
                                        engine, request->local, request->size, before)) == NULL)
-        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0, "%p + %llu is not inside a registered range",
-                           request->local, (unsigned long long)request->size);
+        status = base_fail(YOLK_ERR_NOT_REGISTERED, 0,
+                           "local %p + %llu is not inside a registered range", request->local,
+                           (unsigned long long)request->size);
     if (status != YOLK_OK)
         segment_release(*segment);
     return status;
@@ -218,17 +238,16 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     if (engine->gate.on)
         task->gate.contract = gate_contract(engine, request, &task->priority);
     uint64_t deadline_ns = deadline_of(before, request);
-    if (deadline_ns != 0 && deadline_ns <= now_ns)
-        return base_fail(YOLK_ERR_TIMEOUT, 0, "the deadline passed before the request began");
+    if ((status = check_deadline(deadline_ns, now_ns)) != YOLK_OK)
+        return status;
     struct segment *segment;
     struct registration *registration;
     status = find(engine, request, before, &segment, &registration);
     if (status != YOLK_OK)
         return status;
-    if (request->size > 0 && range_is_stuck(engine, request->local, request->size))
-        status = base_fail(YOLK_ERR_BUSY, 0, "a stuck request may still touch this memory");
-    else if (!plain || before->given != NULL || engine->has_policies || engine->gate.on ||
-             engine->wish.direct)
+    status = check_stuck(engine, request);
+    if (status == YOLK_OK && (!plain || before->given != NULL || engine->has_policies ||
+                              engine->gate.on || engine->wish.direct))
         status = read_wish(engine, request, plain, segment, registration, before, task);
     if (status != YOLK_OK) {
         if (registration != NULL)
@@ -252,6 +271,44 @@ static enum yolk_status admit(struct yolk_engine *engine, const struct yolk_requ
     if (registration != NULL)
         before->registration = registration;
     return YOLK_OK;
+}
+
+enum yolk_status engine_would_admit(struct yolk_engine *engine, const struct yolk_request *request,
+                                    struct engine_task *task)
+{
+    struct prepared_entry found;
+    enum yolk_priority priority = request->priority;
+    enum yolk_status status = check_request(request, false);
+    if (status == YOLK_OK)
+        status = check_deadline(request->deadline_ns, engine_now(engine));
+    if (status == YOLK_OK)
+        status = engine_find(engine, request, &found);
+    if (status != YOLK_OK)
+        return status;
+    *task = (struct engine_task){.registration = found.registration,
+                                 .segment = found.segment,
+                                 .local = request->local,
+                                 .offset = request->offset,
+                                 .size = request->size,
+                                 .opcode = request->opcode,
+                                 .wish = found.wish};
+    task->gate.contract = engine->gate.on ? gate_contract(engine, request, &priority) : NULL;
+    struct admitted given = {.given = &found};
+    status = check_stuck(engine, request);
+    if (status == YOLK_OK)
+        status = read_wish(engine, request, true, found.segment, found.registration, &given, task);
+    if (status != YOLK_OK)
+        engine_unadmit(engine, task);
+    return status;
+}
+
+void engine_unadmit(struct yolk_engine *engine, struct engine_task *task)
+{
+    if (task->gate.contract != NULL)
+        gate_forget(engine, &task->gate, task->size);
+    if (task->registration != NULL)
+        registry_release(task->registration);
+    segment_release(task->segment);
 }
 
 /* A policy may be for requests of this one's size and not of the other's. */
@@ -323,9 +380,10 @@ static void add_task(struct yolk_engine *engine, struct batch *batch,
     task->times.failed_from = METRICS_NO_TRANSPORT;
     *verdict = admit(engine, request, now_ns, before, task);
     if (*verdict != YOLK_OK) {
-        (void)batch_state_reject(&batch->state, *verdict, request->cookie);
+        uint32_t index = batch_state_reject(&batch->state, *verdict, request->cookie);
         task->counted = true;
         task->gate.contract = NULL;
+        reason_refused(engine, batch, index, request, *verdict);
         return;
     }
     before->accepted++;
@@ -351,6 +409,7 @@ static void take_back(struct yolk_engine *engine, struct batch *batch, uint32_t 
         if (task->segment != NULL)
             segment_release(task->segment);
     }
+    reason_forget(batch, first);
     batch_state_truncate(&batch->state, first);
 }
 
@@ -404,8 +463,6 @@ static void post_part(struct yolk_engine *engine, struct batch *batch, struct ad
     batch->in_parts = true;
     (void)batch_progress(engine, batch);
 }
-
-enum { WHY_SIZE = 512 };
 
 /* why: of the first verdict that is not YOLK_OK. */
 static enum yolk_status add_all(struct yolk_engine *engine, struct batch *batch,

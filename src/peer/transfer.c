@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests by address: handles of peers become the engine's segments, all else is the engine's. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "peer/internal.h"
+
+enum { WHY_SIZE = 512 };
 
 /* The last peer looked up: requests of a batch mostly name one. */
 struct resolved {
@@ -29,8 +32,10 @@ static void resolve(struct yolk_peer *peer, uint64_t segment, struct resolved *l
 /* Handles that the engine refuses stand for those that are of no use, so that each request has its
  * verdict in its place. */
 static struct yolk_request *translate(struct yolk_peer *peer, const struct yolk_request *requests,
-                                      uint32_t count, enum yolk_status *refused)
+                                      uint32_t count, enum yolk_status *refused, char *why,
+                                      size_t why_size)
 {
+    why[0] = '\0';
     struct yolk_request *own = calloc((size_t)count + 1, sizeof(*own));
     if (own == NULL)
         return NULL;
@@ -40,6 +45,8 @@ static struct yolk_request *translate(struct yolk_peer *peer, const struct yolk_
         own[i] = requests[i];
         own[i].segment = last.status == YOLK_OK ? last.engine_segment : UINT64_MAX;
         refused[i] = last.status;
+        if (last.status != YOLK_OK && why[0] == '\0')
+            snprintf(why, why_size, "%s", yolk_last_error());
     }
     if (last.entry != NULL)
         peer_entry_release(peer, last.entry);
@@ -55,8 +62,10 @@ enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
     enum yolk_status status = peer_check(peer);
     if (status != YOLK_OK)
         return status;
+    char why[WHY_SIZE];
     enum yolk_status *refused = calloc((size_t)count + 1, sizeof(*refused));
-    struct yolk_request *own = refused != NULL ? translate(peer, requests, count, refused) : NULL;
+    struct yolk_request *own =
+        refused != NULL ? translate(peer, requests, count, refused, why, sizeof(why)) : NULL;
     if (own == NULL)
         status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
     else
@@ -67,7 +76,7 @@ enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
             continue;
         verdicts[i] = refused[i];
         if (status == YOLK_ERR_STALE)
-            status = refused[i];
+            status = base_fail(refused[i], 0, "%s", why);
     }
     free(own);
     free(refused);
@@ -144,16 +153,33 @@ static bool may_be_restarted(enum yolk_status status)
            status == YOLK_ERR_REFUSED;
 }
 
+/* How a transfer ended so far, and why in words. */
+struct ending {
+    enum yolk_status worst;
+    char text[WHY_SIZE];
+};
+
+static void end_with(struct ending *ending, enum yolk_status status, const char *why)
+{
+    if (!worse(status, ending->worst) || status == YOLK_OK)
+        return;
+    ending->worst = status;
+    snprintf(ending->text, sizeof(ending->text), "%s",
+             why[0] != '\0' ? why : yolk_strerror(status));
+}
+
 /* Requests for a second try, and how the first one ended. */
 struct retry {
     struct yolk_request *requests;
     enum yolk_status *why;
     uint32_t count;
+    char text[WHY_SIZE]; /* of the first of them */
 };
 
 static bool retry_init(struct retry *retry, uint32_t room)
 {
     retry->count = 0;
+    retry->text[0] = '\0';
     retry->requests = malloc(room * sizeof(*retry->requests));
     retry->why = malloc(room * sizeof(*retry->why));
     return retry->requests != NULL && retry->why != NULL;
@@ -165,47 +191,72 @@ static void retry_free(struct retry *retry)
     free(retry->why);
 }
 
-/* The worst result of all but those that go to retry. */
-static enum yolk_status run(struct yolk_peer *peer, const struct yolk_request *requests,
-                            uint32_t count, uint64_t deadline_ns, struct retry *retry)
+/* Tasks that are over. */
+struct round {
+    uint64_t batch;
+    uint32_t first;
+    const enum yolk_status *verdicts;
+    const char *refused; /* what the submit said */
+    bool late;
+};
+
+static void take_result(struct yolk_peer *peer, const struct round *round, uint32_t i,
+                        const struct yolk_request *request, struct retry *retry,
+                        struct ending *ending)
+{
+    struct yolk_task_status task;
+    base_error_clear();
+    if (yolk_engine_batch_poll(peer->engine, round->batch, round->first + i, &task) == YOLK_OK &&
+        task.terminal && task.status == YOLK_ERR_CANCELED && round->late)
+        task.status = YOLK_ERR_TIMEOUT;
+    /* Of a handle that is none the submit says more than the engine. */
+    const char *why = round->verdicts[i] != YOLK_OK && task.status == YOLK_ERR_STALE
+                          ? round->refused
+                          : yolk_last_error();
+    if (round->verdicts[i] != YOLK_OK)
+        task.status = round->verdicts[i];
+    if (retry == NULL || !may_be_restarted(task.status)) {
+        end_with(ending, task.status, why);
+        return;
+    }
+    if (retry->count == 0)
+        snprintf(retry->text, sizeof(retry->text), "%s", why);
+    retry->why[retry->count] = task.status;
+    retry->requests[retry->count++] = *request;
+}
+
+/* Adds to ending the results of all but those that go to retry. */
+static void run(struct yolk_peer *peer, const struct yolk_request *requests, uint32_t count,
+                uint64_t deadline_ns, struct retry *retry, struct ending *ending)
 {
     uint64_t batch;
     uint32_t first = UINT32_MAX;
     enum yolk_status *verdicts = malloc(((size_t)count + 1) * sizeof(*verdicts));
-    if (verdicts == NULL)
-        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
-    enum yolk_status result = yolk_engine_batch_create(peer->engine, count, &batch);
+    enum yolk_status result =
+        verdicts == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count)
+                         : yolk_engine_batch_create(peer->engine, count, &batch);
     if (result != YOLK_OK) {
         free(verdicts);
-        return result;
+        end_with(ending, result, yolk_last_error());
+        return;
     }
     enum yolk_status submitted = yolk_peer_submit(peer, batch, requests, count, verdicts, &first);
+    char refused[WHY_SIZE];
+    snprintf(refused, sizeof(refused), "%s", yolk_last_error());
     if (first == UINT32_MAX) /* none was taken */
-        result = submitted;
+        end_with(ending, submitted, refused);
     enum yolk_status waited =
-        result == YOLK_OK ? yolk_engine_batch_wait(peer->engine, batch, deadline_ns) : YOLK_OK;
+        first != UINT32_MAX ? yolk_engine_batch_wait(peer->engine, batch, deadline_ns) : YOLK_OK;
     for (uint32_t i = 0; waited == YOLK_ERR_TIMEOUT && i < count; i++)
         base_ignore(yolk_engine_batch_cancel(peer->engine, batch, first + i));
     if (waited ==
         YOLK_ERR_TIMEOUT) /* ends: what is canceled is quiet or STUCK after the drain limit */
         base_ignore(yolk_engine_batch_wait(peer->engine, batch, 0));
-    enum yolk_status worst = YOLK_OK;
-    for (uint32_t i = 0; result == YOLK_OK && i < count; i++) {
-        struct yolk_task_status task = {.status = verdicts[i]};
-        if (verdicts[i] == YOLK_OK)
-            base_ignore(yolk_engine_batch_poll(peer->engine, batch, first + i, &task));
-        if (task.status == YOLK_ERR_CANCELED && waited == YOLK_ERR_TIMEOUT)
-            task.status = YOLK_ERR_TIMEOUT;
-        if (retry != NULL && may_be_restarted(task.status)) {
-            retry->why[retry->count] = task.status;
-            retry->requests[retry->count++] = requests[i];
-        } else if (worse(task.status, worst)) {
-            worst = task.status;
-        }
-    }
+    const struct round round = {batch, first, verdicts, refused, waited == YOLK_ERR_TIMEOUT};
+    for (uint32_t i = 0; first != UINT32_MAX && i < count; i++)
+        take_result(peer, &round, i, &requests[i], retry, ending);
     base_ignore(yolk_engine_batch_free(peer->engine, batch));
     free(verdicts);
-    return result != YOLK_OK ? result : worst;
 }
 
 static enum yolk_status ask_again(struct yolk_peer *peer, uint64_t segment)
@@ -220,10 +271,10 @@ static enum yolk_status ask_again(struct yolk_peer *peer, uint64_t segment)
     return status;
 }
 
-/* Leaves those whose peers answer, now; the worst result of the others is told. */
-static enum yolk_status find_restarted(struct yolk_peer *peer, struct retry *retry)
+/* Leaves those whose peers answer, now; the results of the others are told. */
+static void find_restarted(struct yolk_peer *peer, struct retry *retry, struct ending *ending)
 {
-    enum yolk_status worst = YOLK_OK, answer = YOLK_OK;
+    enum yolk_status answer = YOLK_OK;
     uint64_t asked = UINT64_MAX;
     uint32_t left = 0;
     for (uint32_t i = 0; i < retry->count; i++) {
@@ -232,35 +283,27 @@ static enum yolk_status find_restarted(struct yolk_peer *peer, struct retry *ret
         asked = retry->requests[i].segment;
         if (answer == YOLK_OK)
             retry->requests[left++] = retry->requests[i];
-        else if (worse(retry->why[i], worst))
-            worst = retry->why[i];
+        else
+            end_with(ending, retry->why[i], retry->text);
     }
     retry->count = left;
-    return worst;
 }
 
-/* The first run's result, and that of a second one of what a restarted peer may have spoilt. */
-static enum yolk_status run_twice(struct yolk_peer *peer, const struct yolk_request *requests,
-                                  uint32_t count, uint64_t deadline_ns, struct retry *retry)
+/* A first run, and a second one of what a restarted peer may have spoilt. */
+static void run_twice(struct yolk_peer *peer, const struct yolk_request *requests, uint32_t count,
+                      uint64_t deadline_ns, struct retry *retry, struct ending *ending)
 {
-    enum yolk_status status = run(peer, requests, count, deadline_ns, retry);
+    run(peer, requests, count, deadline_ns, retry, ending);
     bool in_time = deadline_ns == 0 || yolk_engine_now_ns(peer->engine) < deadline_ns;
-    enum yolk_status rest = YOLK_OK;
-    if (status == YOLK_ERR_STUCK || !in_time) {
+    if (ending->worst == YOLK_ERR_STUCK || !in_time) {
         for (uint32_t i = 0; i < retry->count; i++)
-            rest = worse(retry->why[i], rest) ? retry->why[i] : rest;
+            end_with(ending, retry->why[i], retry->text);
         retry->count = 0;
     } else if (retry->count > 0) {
-        rest = find_restarted(peer, retry);
+        find_restarted(peer, retry, ending);
     }
-    if (worse(rest, status)) /* what failed in the first run failed for good */
-        status = rest;
-    if (retry->count > 0) {
-        rest = run(peer, retry->requests, retry->count, deadline_ns, NULL);
-        if (worse(rest, status))
-            status = rest;
-    }
-    return status;
+    if (retry->count > 0)
+        run(peer, retry->requests, retry->count, deadline_ns, NULL, ending);
 }
 
 enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_request *requests,
@@ -269,11 +312,13 @@ enum yolk_status yolk_peer_transfer(struct yolk_peer *peer, const struct yolk_re
     if (peer == NULL || requests == NULL || count == 0)
         return base_fail(YOLK_ERR_INVALID, 0, "a transfer needs requests");
     struct retry retry;
-    enum yolk_status status = YOLK_ERR_NO_MEMORY;
+    struct ending ending = {.worst = YOLK_OK};
     if (retry_init(&retry, count))
-        status = run_twice(peer, requests, count, deadline_ns, &retry);
+        run_twice(peer, requests, count, deadline_ns, &retry, &ending);
+    else
+        end_with(&ending, YOLK_ERR_NO_MEMORY, "no memory for their results");
     retry_free(&retry);
-    if (status != YOLK_OK)
-        base_fail(status, 0, "a transfer of %u requests: %s", count, yolk_strerror(status));
-    return status;
+    return ending.worst == YOLK_OK
+               ? YOLK_OK
+               : base_fail(ending.worst, 0, "a transfer of %u requests: %s", count, ending.text);
 }

@@ -198,6 +198,10 @@ static void what_cannot_be_done_fails(void **state)
     assert_int_equal(submitTransfer(p.a, batch, bad, 6), 0);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(finish(&p, batch, i, 1), STATUS_FAILED);
+    assert_int_equal(finish(&p, batch, 0, 1), STATUS_FAILED);
+    assert_non_null(strstr(yolk_last_error(), "is not inside a registered range"));
+    assert_int_equal(finish(&p, batch, 1, 1), STATUS_FAILED);
+    assert_non_null(strstr(yolk_last_error(), ": the remote side refused: the memory is not"));
     assert_int_equal(finish(&p, batch, 5, 1), STATUS_COMPLETED); /* and harms no other */
     assert_int_equal(freeBatchID(p.a, batch), 0);
     assert_true(openSegment(p.a, "127.0.0.1:1") < 0);
