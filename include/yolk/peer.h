@@ -78,7 +78,8 @@ enum yolk_permission { YOLK_LOCAL = 0, YOLK_REMOTE_READ = 1, YOLK_REMOTE_WRITE =
 
 /* The rules of yolk_engine_register; on top of it others may reach the range as `permission` says.
  * location: "*" (found out), "cpu:N", "cuda:N"; kept for others to see. A location that this
- * process cannot use is refused (UNSUPPORTED, with the reason). */
+ * process cannot use, as a NUMA node that this machine has not got, is refused (UNSUPPORTED, with
+ * the reason). */
 YOLK_MUST_USE enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer,
                                                   uint64_t size, const char *location,
                                                   enum yolk_permission permission);

@@ -149,7 +149,7 @@ class TransferEngine(_store.Engine):
         """register_memory() of all, or of none. 0 or the first negative code."""
         addresses, sizes = list(buffer_addresses), list(capacities)
         if len(addresses) != len(sizes):
-            return -1
+            return _store._fail(-1, f"{len(addresses)} addresses, but {len(sizes)} capacities")
         for i, (address, size) in enumerate(zip(addresses, sizes)):
             code = self._register(address, size, location)
             if code != 0:

@@ -261,7 +261,10 @@ static enum yolk_status read_file(const char *where, const char *path, struct ba
     char piece[8192];
     size_t got;
     while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
-        status = base_buf_append(text, piece, got);
+        status = got > BASE_JSON_SIZE_MAX - text->size
+                     ? base_fail(YOLK_ERR_CONFIG, 0, "%s: the file %s has more than %d bytes",
+                                 where, path, BASE_JSON_SIZE_MAX)
+                     : base_buf_append(text, piece, got);
     if (status == YOLK_OK && ferror(file))
         status = base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", where, path);
     fclose(file);

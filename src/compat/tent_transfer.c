@@ -24,12 +24,12 @@ tent_batch_id_t tent_allocate_batch(tent_engine_t handle, size_t batch_size)
 {
     struct tent_engine *engine = handle;
     uint64_t batch;
-    if (engine == NULL || batch_size == 0 || batch_size > UINT32_MAX) {
-        (void)compat_tent_invalid("tent_allocate_batch",
-                                  "needs an engine and room for 1 to 2^32 - 1");
+    if (engine == NULL) {
+        (void)compat_tent_invalid("tent_allocate_batch", "needs an engine");
         return 0;
     }
-    enum yolk_status status = yolk_engine_batch_create(of(engine), (uint32_t)batch_size, &batch);
+    uint32_t capacity = batch_size < UINT32_MAX ? (uint32_t)batch_size : UINT32_MAX;
+    enum yolk_status status = yolk_engine_batch_create(of(engine), capacity, &batch);
     return compat_tent_answer(status, "tent_allocate_batch") == 0 ? batch : 0;
 }
 
@@ -39,6 +39,15 @@ int tent_free_batch(tent_engine_t handle, tent_batch_id_t batch)
     if (engine == NULL)
         return compat_tent_invalid("tent_free_batch", "needs an engine");
     return compat_tent_answer(yolk_peer_batch_free(engine->peer, batch), "tent_free_batch");
+}
+
+/* The engine has other numbers for them. */
+static enum yolk_status check_opcode(int opcode, enum yolk_status otherwise)
+{
+    return opcode == OPCODE_READ || opcode == OPCODE_WRITE
+               ? otherwise
+               : base_fail(YOLK_ERR_INVALID, 0, "opcode %d: must be %d (read) or %d (write)",
+                           opcode, OPCODE_READ, OPCODE_WRITE);
 }
 
 /* INVALID: a hint names a transport that is not in use, or a priority is none. */
@@ -84,6 +93,11 @@ static enum yolk_status submit_all(struct tent_engine *engine, uint64_t batch,
         status =
             yolk_peer_submit_notify(engine->peer, batch, requests, (uint32_t)count, verdicts, first,
                                     message->name, message->text, strlen(message->text));
+    size_t bad = 0; /* the first that was refused, if any was */
+    while (status == YOLK_ERR_INVALID && bad < count && verdicts[bad] == YOLK_OK)
+        bad++;
+    if (status == YOLK_ERR_INVALID && bad < count)
+        status = check_opcode(entries[bad].opcode, status);
     free(requests);
     free(verdicts);
     return status;
@@ -287,6 +301,8 @@ char *tent_describe_route(tent_engine_t handle, const tent_request_t *request)
         return NULL;
     }
     enum yolk_status status = translate(engine, request, &own);
+    if (status == YOLK_OK)
+        status = check_opcode(request->opcode, YOLK_OK);
     if (status == YOLK_OK)
         status = yolk_peer_describe_route(engine->peer, &own, &text);
     return compat_tent_answer(status, "tent_describe_route") == 0 ? text : NULL;

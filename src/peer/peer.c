@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "peer/internal.h"
 #include "peer/metrics_http.h"
 #include "platform/clock.h"
@@ -367,10 +369,49 @@ enum yolk_status peer_check(const struct yolk_peer *peer)
     return YOLK_OK;
 }
 
+/* N of "nodeN" in /sys and of "cpu:N". */
+static bool node_number(const char *digits, uint64_t *node)
+{
+    return digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits) &&
+           base_parse_u64("NUMA node", digits, node) == YOLK_OK;
+}
+
+/* Where the system tells of no nodes there is the one that everything is on. */
+static enum yolk_status check_node(const char *location)
+{
+    enum { ROOM = 128 };
+    char known[256] = "";
+    uint64_t wanted, node;
+    bool there = false;
+    if (!node_number(location + 4, &wanted))
+        return base_fail(YOLK_ERR_INVALID, 0, "location \"%s\": must be *, cpu:N or cuda:N",
+                         location);
+    char(*names)[SYSFS_NAME_MAX] = base_calloc(ROOM, sizeof(*names));
+    if (names == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to look at the NUMA nodes");
+    size_t count = sysfs_names("", "sys/devices/system/node", names, ROOM);
+    for (size_t i = 0; i < count && i < ROOM; i++) {
+        if (strncmp(names[i], "node", 4) != 0 || !node_number(names[i] + 4, &node))
+            continue;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%scpu:%s", used > 0 ? ", " : "",
+                 names[i] + 4);
+        there = there || node == wanted;
+    }
+    free(names);
+    if (there || (known[0] == '\0' && wanted == 0))
+        return YOLK_OK;
+    return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                     "location \"%s\": the NUMA nodes of this machine are %s", location,
+                     known[0] != '\0' ? known : "cpu:0");
+}
+
 static enum yolk_status check_location(const char *location)
 {
-    if (strcmp(location, "*") == 0 || strncmp(location, "cpu:", 4) == 0)
+    if (strcmp(location, "*") == 0)
         return YOLK_OK;
+    if (strncmp(location, "cpu:", 4) == 0)
+        return check_node(location);
     if (strncmp(location, "cuda:", 5) == 0)
         return base_fail(YOLK_ERR_UNSUPPORTED, 0,
                          "location \"%s\": no transport here reaches the "

@@ -133,7 +133,45 @@ static void only_what_is_registered(void **state)
                      YOLK_ERR_UNSUPPORTED);
     assert_int_equal(yolk_peer_register(w.b, other, SIZE, "nonsense", YOLK_REMOTE_READ),
                      YOLK_ERR_INVALID);
+    /* A node that this machine has not got, told with those that it has. */
+    assert_int_equal(yolk_peer_register(w.b, other, SIZE, "cpu:999", YOLK_REMOTE_READ),
+                     YOLK_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(yolk_last_error(), "\"cpu:999\": the NUMA nodes of this machine are cpu:0"));
+    static const char *const none[] = {"cpu:", "cpu:-1", "cpu:0x", "cpu:99999999999999999999"};
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+        assert_int_equal(yolk_peer_register(w.b, other, SIZE, none[i], YOLK_REMOTE_READ),
+                         YOLK_ERR_INVALID);
     free(other);
+    close_world(&w);
+}
+
+/* The failure names the side, the addresses, the peer and what was said of it. */
+static void why_a_transfer_failed(void **state)
+{
+    (void)state;
+    struct world w = open_world();
+    char wanted[160];
+    uint8_t *unknown = w.remote + SIZE; /* the range ends there */
+    assert_int_equal(run(&w, YOLK_READ, 0, unknown, 16), YOLK_ERR_NOT_REGISTERED);
+    snprintf(wanted, sizeof(wanted),
+             "a transfer of 1 requests: a read of 16 bytes, local %p, remote 0x%llx: ",
+             (void *)w.local, (unsigned long long)(uintptr_t)unknown);
+    assert_non_null(strstr(yolk_last_error(), wanted));
+    assert_non_null(strstr(yolk_last_error(), " to 127.0.0.1:"));
+    assert_non_null(
+        strstr(yolk_last_error(), ": the remote side refused: the memory is not registered"));
+    struct yolk_request wrong = {.opcode = YOLK_READ,
+                                 .local = &w,
+                                 .segment = w.segment,
+                                 .offset = (uintptr_t)w.remote,
+                                 .size = 8};
+    assert_int_equal(yolk_peer_transfer(w.a, &wrong, 1, 0), YOLK_ERR_NOT_REGISTERED);
+    snprintf(wanted, sizeof(wanted), "local %p + 8 is not inside a registered range", (void *)&w);
+    assert_non_null(strstr(yolk_last_error(), wanted));
+    wrong.segment = 4711; /* a handle that is none: in the peer's words */
+    assert_int_not_equal(yolk_peer_transfer(w.a, &wrong, 1, 0), YOLK_OK);
+    assert_null(strstr(yolk_last_error(), "the segment handle was closed"));
     close_world(&w);
 }
 
@@ -656,6 +694,7 @@ int main(void)
         cmocka_unit_test(moves_bytes_both_ways),
         cmocka_unit_test(only_what_is_registered),
         cmocka_unit_test(locations_are_found_out),
+        cmocka_unit_test(why_a_transfer_failed),
         cmocka_unit_test(names_and_handles),
         cmocka_unit_test(a_restarted_peer),
         cmocka_unit_test(one_failure_is_told_after_a_restart),

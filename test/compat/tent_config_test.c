@@ -95,6 +95,17 @@ static void wrong_ones_make_no_engine(void **state)
     tent_load_config_from_file("/no/such/file");
     assert_null(tent_create_engine());
     assert_non_null(strstr(tent_last_error(), "/no/such/file"));
+    FILE *large = fopen(path, "we");
+    for (size_t i = 0; i < (1 << 20) + 1; i++)
+        assert_int_equal(fputc(' ', large), ' ');
+    assert_int_equal(fclose(large), 0);
+    const char *const too_large[] = {path, "/dev/zero"};
+    for (size_t i = 0; i < 2; i++) {
+        tent_load_config_from_file(too_large[i]);
+        assert_null(tent_create_engine());
+        assert_non_null(strstr(tent_last_error(), too_large[i]));
+        assert_non_null(strstr(tent_last_error(), "has more than 1048576 bytes"));
+    }
     /* TENT: an engine whose queue lets nothing through is none. */
     tent_set_config("runtime_queue/max_dispatch_owners", "0");
     assert_null(tent_create_engine());

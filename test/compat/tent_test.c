@@ -187,12 +187,24 @@ static void transfers(void **state)
     pair_close(&p);
 }
 
+static void failed_because(const struct pair *p, tent_batch_id_t batch, size_t task,
+                           const char *part)
+{
+    tent_status_t status;
+    (void)tent_has_transport(p->a, "none such"); /* another sentence in between */
+    assert_int_equal(tent_task_status(p->a, batch, task, &status), 0);
+    assert_int_equal(status.status, STATUS_FAILED);
+    if (strstr(tent_last_error(), part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", tent_last_error(), part);
+}
+
 static void what_cannot_be_done(void **state)
 {
     (void)state;
     struct pair p = pair_open();
     uint8_t *stranger = calloc(1, 64);
     tent_status_t status;
+    char wanted[128];
     tent_request_t one = request_of(&p, OPCODE_READ, 0, 64), bad[4] = {one, one, one, one};
     tent_batch_id_t batch = tent_allocate_batch(p.a, 16);
     bad[0].source = stranger;
@@ -201,10 +213,18 @@ static void what_cannot_be_done(void **state)
     assert_int_equal(tent_submit(p.a, batch, bad, 4), 0);
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(finish(p.a, batch, i).status, STATUS_FAILED);
+    failed_because(&p, batch, 0, "is not inside a registered range");
+    failed_because(&p, batch, 1, ": the remote side refused: the memory is not registered");
+    snprintf(wanted, sizeof(wanted), "a read of 64 bytes, local %p, remote %p: ", bad[1].source,
+             (void *)stranger);
+    failed_because(&p, batch, 1, wanted);
     assert_int_equal(finish(p.a, batch, 3).status, STATUS_COMPLETED); /* harms no other */
     assert_int_equal(finish_all(p.a, batch).status, STATUS_FAILED);
     bad[3].opcode = 9;
     assert_int_equal(tent_submit(p.a, batch, &bad[3], 1), 0);
+    assert_string_equal(tent_last_error(), "opcode 9: must be 0 (read) or 1 (write)");
+    assert_null(tent_describe_route(p.a, &bad[3]));
+    assert_string_equal(tent_last_error(), "opcode 9: must be 0 (read) or 1 (write)");
     assert_int_equal(finish(p.a, batch, 4).status, STATUS_INVALID);
     /* None is taken of a submit with a hint or priority that is none. */
     size_t count = 0;
@@ -222,7 +242,11 @@ static void what_cannot_be_done(void **state)
     assert_int_equal(count, 5);
     assert_int_equal(tent_free_batch(p.a, batch), 0);
     assert_int_equal(tent_free_batch(p.a, batch), -1);
-    assert_true(tent_allocate_batch(p.a, 0) == 0);
+    const size_t sizes[] = {0, (1 << 20) + 1, SIZE_MAX};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        assert_true(tent_allocate_batch(p.a, sizes[i]) == 0);
+        assert_non_null(strstr(tent_last_error(), "takes 1 to 1048576 tasks"));
+    }
     tent_segment_id_t segment;
     assert_int_equal(tent_open_segment(p.a, &segment, "127.0.0.1:1"), -1);
     assert_int_equal(tent_open_segment(p.a, &segment, "file:///no/such/file"), -1);

@@ -269,6 +269,7 @@ def checkpoint(context):
     check(engine.batch_register_memory([half.address, buffers[0].address + MIB], [MIB, 4 * MIB]) != 0)
     check(engine.unregister_memory(half.address) != 0, "all or none")
     check(engine.batch_register_memory([1, 2], [3]) != 0, "lengths differ")
+    check_in("2 addresses, but 1 capacities", engine_module().last_error(), "why")
 
 
 @test("transfers that are looked at later, notifications, managed buffers")
