@@ -518,10 +518,13 @@ static void put_flight_back(struct engine *self, struct flight *flight)
     self->flights = flight;
 }
 
-/* AGAIN: not all are over. Without the GIL. */
+/* AGAIN: not all are over. Else the first failure, which yolk_last_error() is about. Without the
+ * GIL. */
 static enum yolk_status look(struct yolk_peer *peer, const struct flight *flight)
 {
     enum yolk_status result = YOLK_OK;
+    struct yolk_task_status again;
+    uint32_t failed = 0;
     for (uint32_t i = 0; i < flight->count; i++) {
         struct yolk_task_status task;
         enum yolk_status polled =
@@ -530,9 +533,13 @@ static enum yolk_status look(struct yolk_peer *peer, const struct flight *flight
             return polled;
         if (!task.terminal)
             return YOLK_ERR_AGAIN;
-        if (result == YOLK_OK)
+        if (result == YOLK_OK && task.status != YOLK_OK) {
             result = task.status;
+            failed = i;
+        }
     }
+    if (result != YOLK_OK) /* the others' reasons came after its */
+        (void)!yolk_engine_batch_poll(yolk_peer_engine(peer), flight->batch, failed, &again);
     return result;
 }
 

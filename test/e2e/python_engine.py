@@ -465,6 +465,29 @@ def strange_names(context):
             pass
 
 
+@test("why a transfer failed is said")
+def why(context):
+    m = engine_module()
+    engine, memory = make_engine(4096)
+    other, target = make_engine(4096)
+    peer = f"127.0.0.1:{other.get_rpc_port()}"
+    beyond = target.address + 4096
+    check(engine.transfer_sync_read(peer, memory.address, beyond, 16) < 0)
+    for part in (f"a read of 16 bytes, local {memory.address:#x}, remote {beyond:#x}: ",
+                 ": the remote side refused: the memory is not registered"):
+        check_in(part, m.last_error(), "of a call that waits")
+    check(engine.transfer_sync_write(peer, beyond, target.address, 16) < 0)
+    check_in(f"local {beyond:#x} + 16 is not inside a registered range", m.last_error(), "of the local side")
+    # The first that failed, whatever the others did.
+    number = engine.batch_transfer_async_write(peer, [memory.address + at for at in (0, 99, 200)],
+                                               [target.address, beyond + 64, beyond + 512], [16, 17, 18])
+    check(number > 0, m.last_error())
+    check_equal(engine.get_batch_transfer_status([number]), -1)
+    for part in (f"a write of 17 bytes, local {memory.address + 99:#x}, remote {beyond + 64:#x}: ",
+                 ": the remote side refused: the memory is not registered"):
+        check_in(part, m.last_error(), "of one that is asked for later")
+
+
 @test("what is no direction and no address is refused")
 def no_direction(context):
     m = engine_module()
