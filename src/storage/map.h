@@ -39,6 +39,7 @@ struct extent {
     bool quiet : 1;     /* DOOMED: its delete record is on stable media */
     bool hashed : 1;    /* COMMITTED: it is in the key table */
     bool unproven : 1;  /* recovery: value and record may not have been synced */
+    bool current : 1;   /* recovery: the newer area has a record of it */
     uint8_t key[];
 };
 

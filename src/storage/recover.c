@@ -220,8 +220,10 @@ static int apply_record(struct recovery *r, const struct format_record *record, 
     if (status == YOLK_ERR_NO_SPACE) { /* known already, or in the way of one that is */
         e = map_at(r->map, record->offset);
         if (same(e, record) && e->key_size == record->key_size &&
-            memcmp(e->key, record->key, record->key_size) == 0)
+            memcmp(e->key, record->key, record->key_size) == 0) {
+            e->current = r->in_newer;
             return YOLK_OK;
+        }
         clear_place(r, record);
         status = map_place_committed(r->map, record, &e);
     }
@@ -229,6 +231,7 @@ static int apply_record(struct recovery *r, const struct format_record *record, 
         return status;
     e->journaled = true;
     e->unproven = unproven;
+    e->current = r->in_newer;
     return YOLK_OK;
 }
 
@@ -316,6 +319,17 @@ static int recover_old(struct recovery *r, uint8_t *chunk, uint64_t epoch, uint6
     return apply(&old);
 }
 
+/* The checkpoint goes on at the first extent that only the older area knows: whatever the newer one
+ * says of how far it came. One below that was deleted, but for its record: it is back, and stays.
+ */
+static uint64_t checkpoint_cursor(const struct recovery *r, uint64_t said)
+{
+    const struct extent *e = map_from(r->map, 0);
+    while (e != NULL && e->current)
+        e = map_after(r->map, e);
+    return e != NULL && map_offset(r->map, e) < said ? map_offset(r->map, e) : said;
+}
+
 static int recover_areas(struct recovery *r, uint8_t *chunk)
 {
     uint64_t newest[2];
@@ -346,9 +360,12 @@ static int recover_areas(struct recovery *r, uint8_t *chunk)
                       (unsigned long long)epoch, w.end, (unsigned long long)r->sb.epoch,
                       r->sb.end_block);
     judge_holes(&w, r->sb.clean ? w.end : w.synced);
+    r->in_newer = true;
     status = apply(&w);
-    r->start = (struct journal_start){
-        .epoch = epoch, .head = w.end, .cursor = w.cursor, .complete = w.complete || epoch == 1};
+    r->start = (struct journal_start){.epoch = epoch,
+                                      .head = w.end,
+                                      .cursor = checkpoint_cursor(r, w.cursor),
+                                      .complete = w.complete || epoch == 1};
     return status;
 }
 

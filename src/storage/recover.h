@@ -20,6 +20,7 @@ struct recovery {
     void (*say)(void *self, const char *line); /* of each thing that is wrong */
     void *self;
 
+    bool in_newer; /* of the areas: the records that are being applied */
     struct journal_start start;
     struct recover_hole *holes; /* of the area that recording goes on in */
     size_t hole_count, hole_room;
