@@ -115,8 +115,6 @@ static int walk(struct walk *w)
     uint32_t chunk = CHUNK_FIRST;
     if (w->epoch == 0)
         blocks = window + FORMAT_FRAME_BLOCKS;
-    else if (sb->clean && w->epoch == sb->epoch && sb->end_block < blocks)
-        blocks = sb->end_block; /* whoever closed it wrote nothing behind that */
     while (at < blocks && misses <= window) {
         uint32_t count = chunk + FORMAT_FRAME_BLOCKS;
         if (count > blocks - at)
