@@ -64,7 +64,7 @@ MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
              "reuse-under-read", "keep-replaced")
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
-TAIL_LINES = 60
+HEAD_LINES, TAIL_LINES = 12, 60
 
 
 def run(command, timeout, env=None, cwd=None):
@@ -95,6 +95,13 @@ def skip_reason(output):
     return match.group(1) if match else "no reason given"
 
 
+def ends_of(text):
+    """What was wrong often stands first, how it ended last."""
+    lines = text.splitlines()
+    left_out = len(lines) - HEAD_LINES - TAIL_LINES
+    return lines if left_out <= 0 else [*lines[:HEAD_LINES], "... %d lines" % left_out, *lines[-TAIL_LINES:]]
+
+
 class Results:
     def __init__(self):
         self.count = {PASS: 0, FAIL: 0, SKIP: 0}
@@ -106,7 +113,7 @@ class Results:
         if result == FAIL:
             self.failed.append(name)
         if result != SKIP:  # one that passed may say how far it went
-            sys.stdout.write("".join("    | %s\n" % line for line in detail.splitlines()[-TAIL_LINES:] if line))
+            sys.stdout.write("".join("    | %s\n" % line for line in ends_of(detail) if line))
         if result == SKIP:
             self.skipped.append((name, detail))
         print("%-7s %-60s %6.1f s%s" % (result, name, seconds, "  (%s)" % detail if result == SKIP else ""),

@@ -193,17 +193,20 @@ class World:
         return records
 
 
+def begun_within(records, begun, ended):
+    """What began inside the fault."""
+    return [op for op in records if begun + int(TAKES_EFFECT_S * 1e9) < op["begin"] < ended]
+
+
 def gets_within(records, begun, ended):
-    """Gets that began inside the fault."""
-    return [op for op in records if op["kind"] == "get" and begun + int(TAKES_EFFECT_S * 1e9) < op["begin"] < ended]
+    return [op for op in begun_within(records, begun, ended) if op["kind"] == "get"]
 
 
 def no_hits(records, begun, ended):
-    """How many gets were tried meanwhile; a client may have been at a put all the time."""
-    gets = gets_within(records, begun, ended)
-    hits = [op for op in gets if op.get("ok") and op["end"] < ended]
+    """How many operations were tried meanwhile: the clients may have been at puts all the time."""
+    hits = [op for op in gets_within(records, begun, ended) if op.get("ok") and op["end"] < ended]
     check_equal(hits, [], "gets over a link that is cut")
-    return len(gets)
+    return len(begun_within(records, begun, ended))
 
 
 def on_net(name, v6=False):
@@ -226,7 +229,7 @@ def cut_everything(world):
     control = world.fault("no way between client and master", lambda: net.cut("client", "master"))
     world.fault("no way between node and master", lambda: net.cut("node", "master"))
     records = world.finish()
-    check(no_hits(records, *data) + no_hits(records, *control) > 0, "no get was tried without a way")
+    check(no_hits(records, *data) + no_hits(records, *control) > 0, "nothing was tried without a way")
 
 
 @on_net("network.partition")
@@ -246,7 +249,7 @@ def one_way(world):
     told = world.fault("no way from node to client", lambda: net.drop("client", "node"))
     world.fault("no way from node to master", lambda: net.drop("master", "node"))
     records = world.finish()
-    check(no_hits(records, *asked) + no_hits(records, *told) > 0, "no get was tried without a way")
+    check(no_hits(records, *asked) + no_hits(records, *told) > 0, "nothing was tried without a way")
 
 
 @on_net("network.slow_and_lossy")
