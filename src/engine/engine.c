@@ -52,10 +52,10 @@ static void destroy_memory(struct yolk_engine *engine)
     registry_clear(engine);
     pthread_rwlock_destroy(&engine->registry.lock);
     pthread_rwlock_destroy(&engine->segments.lock);
-    free(engine->segments.slots);
+    free(engine->segments.slots.slots);
     pthread_mutex_destroy(&engine->prepared.lock);
     pthread_mutex_destroy(&engine->stage.lock);
-    free(engine->prepared.slots);
+    free(engine->prepared.slots.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
     policy_free(&engine->policies);
     gate_free(engine);
@@ -85,10 +85,10 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     pthread_rwlock_init(&engine->registry.lock, NULL);
     base_imap_init(&engine->registry.map);
     pthread_rwlock_init(&engine->segments.lock, NULL);
-    engine->segments.free_head = BATCH_NONE;
+    slots_init(&engine->segments.slots);
     pthread_mutex_init(&engine->prepared.lock, NULL);
     pthread_mutex_init(&engine->stage.lock, NULL);
-    engine->prepared.free_head = BATCH_NONE;
+    slots_init(&engine->prepared.slots);
     pthread_mutex_init(&engine->batches.lock, NULL);
     engine->batches.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->stuck_lock, NULL);

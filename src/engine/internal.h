@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "engine/batch_state.h"
 #include "engine/breaker.h"
+#include "engine/slots.h"
 #include "engine/gate.h"
 #include "engine/metrics.h"
 #include "engine/plugin.h"
@@ -115,17 +116,9 @@ struct segment {
     _Atomic uint8_t machine;   /* enum engine_machine */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
-struct segment_slot {
-    struct segment *segment; /* NULL: free */
-    uint32_t generation;
-    uint32_t next_free;
-};
 struct segment_table {
     pthread_rwlock_t lock;
-    struct segment_slot *slots;
-    uint32_t count;
-    uint32_t room;
-    uint32_t free_head;
+    struct slots slots; /* of struct segment */
 };
 /* NULL: stale handle. */
 struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle);
@@ -324,17 +317,9 @@ struct prepared_entry {
     struct registration *registration; /* NULL: of a request without bytes */
     struct engine_wish wish;
 };
-struct prepared_slot {
-    struct prepared *prepared; /* NULL: free */
-    uint32_t generation;
-    uint32_t next_free;
-};
 struct prepared_table {
     pthread_mutex_t lock;
-    struct prepared_slot *slots;
-    uint32_t count;
-    uint32_t room;
-    uint32_t free_head;
+    struct slots slots; /* of struct prepared */
 };
 /* Gives back all that was not released. */
 void prepared_release_all(struct yolk_engine *engine);

@@ -78,48 +78,10 @@ static struct prepared *copy_requests(const struct yolk_request *requests, uint3
 static enum yolk_status take_slot(struct prepared_table *table, struct prepared *prepared,
                                   uint64_t *out)
 {
-    enum yolk_status status = YOLK_OK;
     pthread_mutex_lock(&table->lock);
-    uint32_t index = table->free_head;
-    if (index != BATCH_NONE) {
-        table->free_head = table->slots[index].next_free;
-    } else if (table->count < table->room) {
-        index = table->count++;
-    } else {
-        uint32_t room = table->room == 0 ? 16 : table->room * 2;
-        struct prepared_slot *slots = base_realloc(table->slots, room * sizeof(*slots));
-        if (slots == NULL) {
-            status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory to prepare requests");
-        } else {
-            memset(slots + table->room, 0, (room - table->room) * sizeof(*slots));
-            table->slots = slots;
-            table->room = room;
-            index = table->count++;
-        }
-    }
-    if (status == YOLK_OK) {
-        table->slots[index].prepared = prepared;
-        table->slots[index].generation++;
-        *out = (uint64_t)table->slots[index].generation << 32 | index;
-    }
+    enum yolk_status status = slots_take(&table->slots, prepared, out);
     pthread_mutex_unlock(&table->lock);
-    return status;
-}
-
-/* The table's lock is held. */
-static struct prepared *look_up(const struct prepared_table *table, uint64_t handle)
-{
-    uint32_t index = (uint32_t)handle;
-    if (index >= table->count || table->slots[index].generation != (uint32_t)(handle >> 32))
-        return NULL;
-    return table->slots[index].prepared;
-}
-
-static void free_slot(struct prepared_table *table, uint32_t index)
-{
-    table->slots[index].prepared = NULL;
-    table->slots[index].next_free = table->free_head;
-    table->free_head = index;
+    return status == YOLK_OK ? YOLK_OK : base_fail(status, 0, "no memory to prepare requests");
 }
 
 enum yolk_status yolk_engine_prepare(struct yolk_engine *engine,
@@ -162,7 +124,7 @@ enum yolk_status yolk_engine_batch_submit_prepared(struct yolk_engine *engine, u
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     pthread_mutex_lock(&engine->prepared.lock);
-    struct prepared *prepared = look_up(&engine->prepared, handle);
+    struct prepared *prepared = slots_find(&engine->prepared.slots, handle);
     if (prepared != NULL)
         atomic_fetch_add(&prepared->references, 1);
     pthread_mutex_unlock(&engine->prepared.lock);
@@ -189,9 +151,9 @@ enum yolk_status yolk_engine_prepared_release(struct yolk_engine *engine, uint64
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     pthread_mutex_lock(&engine->prepared.lock);
-    struct prepared *prepared = look_up(&engine->prepared, handle);
+    struct prepared *prepared = slots_find(&engine->prepared.slots, handle);
     if (prepared != NULL)
-        free_slot(&engine->prepared, (uint32_t)handle);
+        (void)slots_drop(&engine->prepared.slots, (uint32_t)handle);
     pthread_mutex_unlock(&engine->prepared.lock);
     if (prepared == NULL)
         return base_fail(YOLK_ERR_STALE, 0, "the prepared requests were released before");
@@ -201,11 +163,9 @@ enum yolk_status yolk_engine_prepared_release(struct yolk_engine *engine, uint64
 
 void prepared_release_all(struct yolk_engine *engine)
 {
-    for (uint32_t i = 0; i < engine->prepared.count; i++) {
-        struct prepared *prepared = engine->prepared.slots[i].prepared;
-        if (prepared == NULL)
-            continue;
-        free_slot(&engine->prepared, i);
-        drop(prepared);
+    for (uint32_t i = 0; i < engine->prepared.slots.count; i++) {
+        struct prepared *prepared = slots_drop(&engine->prepared.slots, i);
+        if (prepared != NULL)
+            drop(prepared);
     }
 }

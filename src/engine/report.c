@@ -71,11 +71,11 @@ enum yolk_status yolk_engine_load_stats(struct yolk_engine *engine, struct yolk_
     uint64_t now_ns = engine_now(engine);
     struct segment_table *table = &engine->segments;
     pthread_rwlock_rdlock(&table->lock);
-    for (uint32_t s = 0; s < table->count; s++) {
-        struct segment *segment = table->slots[s].segment;
+    for (uint32_t s = 0; s < table->slots.count; s++) {
+        struct segment *segment = table->slots.slots[s].thing;
         for (uint32_t i = 0; segment != NULL && i < engine->transport_count; i++) {
             struct yolk_engine_load load;
-            uint64_t handle = (uint64_t)table->slots[s].generation << 32 | s;
+            uint64_t handle = slots_handle(&table->slots, s);
             if (!look_at(engine, handle, segment, i, now_ns, &load))
                 continue;
             if (found < room)

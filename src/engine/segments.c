@@ -77,32 +77,10 @@ void segment_release_many(struct segment *segment, uint64_t times)
 static enum yolk_status take_slot(struct segment_table *table, struct segment *segment,
                                   uint64_t *out)
 {
-    enum yolk_status status = YOLK_OK;
     pthread_rwlock_wrlock(&table->lock);
-    uint32_t index = table->free_head;
-    if (index != BATCH_NONE) {
-        table->free_head = table->slots[index].next_free;
-    } else if (table->count < table->room) {
-        index = table->count++;
-    } else {
-        uint32_t room = table->room == 0 ? 16 : table->room * 2;
-        struct segment_slot *slots = realloc(table->slots, room * sizeof(*slots));
-        if (slots == NULL) {
-            status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a segment");
-        } else {
-            memset(slots + table->room, 0, (room - table->room) * sizeof(*slots));
-            table->slots = slots;
-            table->room = room;
-            index = table->count++;
-        }
-    }
-    if (status == YOLK_OK) {
-        table->slots[index].segment = segment;
-        table->slots[index].generation++;
-        *out = (uint64_t)table->slots[index].generation << 32 | index;
-    }
+    enum yolk_status status = slots_take(&table->slots, segment, out);
     pthread_rwlock_unlock(&table->lock);
-    return status;
+    return status == YOLK_OK ? YOLK_OK : base_fail(status, 0, "no memory for a segment");
 }
 
 enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
@@ -141,19 +119,10 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
 /* The table's lock is held alone. */
 static struct segment *drop_slot(struct segment_table *table, uint32_t index)
 {
-    struct segment *segment = table->slots[index].segment;
-    atomic_store(&segment->closed, true);
-    table->slots[index].segment = NULL;
-    table->slots[index].next_free = table->free_head;
-    table->free_head = index;
+    struct segment *segment = slots_drop(&table->slots, index);
+    if (segment != NULL)
+        atomic_store(&segment->closed, true);
     return segment;
-}
-
-static bool handle_is_good(const struct segment_table *table, uint64_t handle)
-{
-    uint32_t index = (uint32_t)handle;
-    return index < table->count && table->slots[index].segment != NULL &&
-           table->slots[index].generation == (uint32_t)(handle >> 32);
 }
 
 enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t handle)
@@ -162,7 +131,7 @@ enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t 
         return YOLK_ERR_INVALID;
     struct segment *segment = NULL;
     pthread_rwlock_wrlock(&engine->segments.lock);
-    if (handle_is_good(&engine->segments, handle))
+    if (slots_find(&engine->segments.slots, handle) != NULL)
         segment = drop_slot(&engine->segments, (uint32_t)handle);
     pthread_rwlock_unlock(&engine->segments.lock);
     if (segment == NULL)
@@ -173,12 +142,10 @@ enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t 
 
 struct segment *segment_acquire(struct yolk_engine *engine, uint64_t handle)
 {
-    struct segment *segment = NULL;
     pthread_rwlock_rdlock(&engine->segments.lock);
-    if (handle_is_good(&engine->segments, handle)) {
-        segment = engine->segments.slots[(uint32_t)handle].segment;
+    struct segment *segment = slots_find(&engine->segments.slots, handle);
+    if (segment != NULL)
         atomic_fetch_add(&segment->references, 1);
-    }
     pthread_rwlock_unlock(&engine->segments.lock);
     return segment;
 }
@@ -223,9 +190,9 @@ void engine_segment_own(struct yolk_engine *engine, uint64_t handle, struct yolk
 void segments_close_all(struct yolk_engine *engine)
 {
     struct segment_table *table = &engine->segments;
-    for (uint32_t i = 0; i < table->count; i++) {
+    for (uint32_t i = 0; i < table->slots.count; i++) {
         pthread_rwlock_wrlock(&table->lock);
-        struct segment *segment = table->slots[i].segment != NULL ? drop_slot(table, i) : NULL;
+        struct segment *segment = drop_slot(table, i);
         pthread_rwlock_unlock(&table->lock);
         if (segment != NULL)
             segment_release(segment);

@@ -27,8 +27,8 @@ static struct route *longest_idle(struct yolk_engine *engine, uint8_t transport,
     struct segment_table *table = &engine->segments;
     struct route *found = NULL;
     *any = false;
-    for (uint32_t i = 0; i < table->count; i++) {
-        struct segment *segment = table->slots[i].segment;
+    for (uint32_t i = 0; i < table->slots.count; i++) {
+        struct segment *segment = table->slots.slots[i].thing;
         struct route *route = segment != NULL ? &segment->routes[transport] : NULL;
         if (route == NULL || atomic_load(&route->target) == NULL)
             continue;
