@@ -7,13 +7,15 @@ build and in the one with ASan and UBSan. Executables whose tests have threads r
 (tsan.x; a report of it is a failure, and what test/tsan.suppressions leaves out has its reason there). (An executable that fills its table of tests by other means counts as
 one.) Each test of a file test/e2e/*.py that uses harness.py counts once; other files there are helpers. The
 simulator's seeds and mutations run when it is there. Each fuzzer runs for YOLK_FUZZ_SECONDS (60; 0: not at all), from
-its kept inputs in test/fuzz/corpus, two at a time. Allocations and calls that fail are walked over as far as a bounded
+its kept inputs in test/fuzz/corpus, two at a time. So are the two builds' runs of an executable, and tests of e2e files that mostly wait. Allocations and calls that fail are walked over as far as a bounded
 time allows, which is said; YOLK_TORTURE_FULL=1 takes each. What hot paths cost is compared with a table (scripts/gates).
 A test finds the build in YOLK_BUILD, the sanitized one in
 YOLK_ASAN_BUILD, traces in YOLK_TRACE_DIR. Exit status 77 with a line "SKIP: reason" is a skip. The last line is
 "N passed, N failed, N skipped".
 """
 import argparse
+import atexit
+import base64
 import concurrent.futures
 import itertools
 import json
@@ -41,8 +43,8 @@ REFUSAL_TARGETS = {
     "base": ("base.buf", "base.config", "base.extents", "base.json"),
     "wire": ("wire.codec", "wire.hello"),
     "engine": ("engine.access", "engine.batch_state"),
-    "master": ("master.disk", "master.guard", "master.index", "master.list", "master.put", "master.session",
-               "master.tier"),
+    "master": ("master.disk", "master.gds", "master.guard", "master.index", "master.list", "master.put",
+               "master.session", "master.tier"),
     "store": ("store.get", "store.holds", "store.mirror", "store.put", "store.session", "store.tier"),
     "storage": ("storage.storage", "storage.files"),
 }
@@ -54,6 +56,8 @@ CALL_TARGETS = {
 TSAN_TARGETS = re.compile(r"platform\.\w+|behaviour\.\w+|peer\.\w+|engine\.(engine|plugin|report|telemetry|metrics)|transport\.(null|shm|tcp|tcp\.disk|trace|uring|fault)|"
                           r"server\.\w+|admin\.\w+|compat\.\w+|cluster\.\w+|conformance\.(loop|posix|shm|tcp|trace|uring)|"
                           r"cases\.capacity|storage\.(files|storage)|store\.(disk|embedded|network|ssd)")
+# Of these two at a time: they mostly wait, have ports and folders of their own, and compare no times.
+E2E_BESIDE = {"disk.py", "history.py", "network.py", "replay.py", "ssd.py"}
 PLANTED = "wire.encode_exist_128"
 # The last one shows copies made ahead that take each other's place for ever, where nothing stops them.
 SIM_SEEDS = ("1..100", "101..200", "9289..9289")
@@ -62,13 +66,37 @@ PEER_SEEDS = "1..1500"
 PEER_MUTATIONS = ("free-at-cancel", "end-before-quiet", "ignore-deadline", "resubmit-alias")
 MUTATION_SEEDS = ("1..5", "6..20", "21..60", "61..120", "121..200")
 MUTATIONS = ("skip-guard-check", "accept-stale", "complete-twice", "reuse-under-writer", "lose-journal-record",
-             "reuse-under-read", "keep-replaced")
+             "reuse-under-read", "keep-replaced", "gds-free-early", "gds-any-extent", "gds-commit-early")
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 HEAD_LINES, TAIL_LINES = 12, 60
 
 
+class Scratch:
+    """TMPDIR of each command that is run, so that nothing is left of one that is killed. Its name is short, for
+    sockets lie there too, and it is not in memory, as /tmp may be: disks are tested."""
+    folder, numbers = None, itertools.count()
+
+    def __enter__(self):
+        if Scratch.folder is None:
+            Scratch.folder = tempfile.mkdtemp(prefix="yolk-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+            os.chmod(Scratch.folder, 0o755)
+            atexit.register(shutil.rmtree, Scratch.folder, ignore_errors=True)
+        self.own = os.path.join(Scratch.folder, str(next(Scratch.numbers)))
+        os.mkdir(self.own)
+        os.chmod(self.own, 0o1777)  # some tests are other users
+        return self.own
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.own, ignore_errors=True)
+
+
 def run(command, timeout, env=None, cwd=None):
     """Runs in a session of its own, so that a test's left-over children end with it. -> (code, output)"""
+    with Scratch() as folder:
+        return run_in(dict(os.environ if env is None else env, TMPDIR=folder), command, timeout, cwd)
+
+
+def run_in(env, command, timeout, cwd):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=cwd,
                                text=True, errors="replace", start_new_session=True)
     try:
@@ -179,8 +207,12 @@ class Test:
         self.beside = beside  # of those with the same word here, two run at a time
 
 
+# They compare times, so nothing else of ours runs meanwhile.
+ALONE = re.compile(r"sick\.|gates\.")
+
+
 class Executable:
-    """Runs a test executable of both builds once, and answers for each of its tests."""
+    """Runs a test executable of both builds once, side by side, and answers for each of its tests."""
 
     def __init__(self, target, commands, env):
         self.target, self.commands, self.env = target, commands, env
@@ -188,7 +220,8 @@ class Executable:
 
     def result(self, name):
         if self.runs is None:
-            self.runs = [run(command, 300, self.env) for command in self.commands]
+            with concurrent.futures.ThreadPoolExecutor(1 if ALONE.match(self.target) else 2) as pool:
+                self.runs = list(pool.map(lambda command: run(command, 300, self.env), self.commands))
         for command, (code, output) in zip(self.commands, self.runs):
             if code == 77:
                 return SKIP, skip_reason(output)
@@ -232,7 +265,9 @@ def e2e_tests(env):
         names = output.split("\n") if code == 0 else []
         if not any(names):
             tests.append(Test("e2e.%s" % file[:-3], lambda output=output: (FAIL, "--list failed\n" + output)))
-        tests += [Test("e2e.%s.%s" % (file[:-3], name), e2e_test(path, name, env)) for name in names if name]
+        for name in filter(None, names):
+            beside = "e2e." + file if file in E2E_BESIDE and "sick" not in name else None
+            tests.append(Test("e2e.%s.%s" % (file[:-3], name), e2e_test(path, name, env), beside))
     return tests
 
 
@@ -255,7 +290,7 @@ def tsan_names(release):
 def tsan_tests(names, directory, env):
     # Its processes are of the same build, and so are watched too.
     env = dict(env, YOLK_BUILD=directory, YOLK_BIN=os.path.join(directory, "yolk"),
-               TSAN_OPTIONS="exitcode=66:die_after_fork=0:suppressions=" + os.path.join(ROOT, "test", "tsan.suppressions"))
+               TSAN_OPTIONS="exitcode=66:die_after_fork=0:history_size=7:suppressions=" + os.path.join(ROOT, "test", "tsan.suppressions"))
 
     def test(name):
         def action():
@@ -336,12 +371,35 @@ def fuzz_test(name, directory, seconds):
         if not os.path.exists(campaign.executable(binaries, name)):
             return SKIP, "not built: it needs clang, and no --no-asan"
         with tempfile.TemporaryDirectory() as found:
-            # A finding is printed as base64, so it is not lost with its folder.
+            # What shows a mistake is in the output, so it is not lost with its folder.
             code, executed, _, output = campaign.fuzz(binaries, name, seconds, os.path.join(CORPUS, name), found, found)
         if code == 0 and executed:
             return PASS, ""
         return FAIL, "%s\nexit status %s" % (output, code)
     return Test("fuzz.%s" % name, action, "fuzz")
+
+
+# It has a mistake, of which it says nothing until it runs the one input that shows it.
+PLANTED_FUZZER = r"""#!/bin/sh
+for argument; do
+    case $argument in -artifact_prefix=*) printf '\377planted' > "${argument#*=}crash-1" ;; esac
+done
+test -d "$argument" || echo 'does not hold: planted' >&2
+exit 77
+"""
+
+
+def planted_fuzzer_test():
+    def action():
+        with tempfile.TemporaryDirectory() as folder:
+            path = campaign.executable(folder, "planted")
+            with open(path, "w") as file:
+                file.write(PLANTED_FUZZER)
+            os.chmod(path, 0o755)
+            code, _, _, output = campaign.fuzz(folder, "planted", 1, folder, folder, folder)
+        wanted = ("does not hold: planted", base64.b64encode(b"\xffplanted").decode(), "exit status 77")
+        return (PASS if code == 77 and all(each in output for each in wanted) else FAIL), output
+    return Test("fuzz.what_shows_a_mistake_is_in_the_output", action)
 
 
 def refusal_tests(targets, env):
@@ -374,7 +432,7 @@ def all_tests(release, asan, tsan):
     tests += refusal_tests(commands[-1], env)
     seconds = int(os.environ.get("YOLK_FUZZ_SECONDS", FUZZ_SECONDS))
     if seconds > 0:
-        tests += [fuzz_test(name, release + "-fuzz", seconds) for name in campaign.names()]
+        tests += [fuzz_test(name, release + "-fuzz", seconds) for name in campaign.names()] + [planted_fuzzer_test()]
     tests += tsan_tests(tsan_names(release), tsan, env) if tsan else []
     return tests + gate_tests(release, env) + sim_tests(release, env) + e2e_tests(env)
 

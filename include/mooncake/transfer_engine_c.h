@@ -158,6 +158,16 @@ typedef struct nic_load_stat nic_load_stat_t;
 MOONCAKE_ENGINE_API int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
                                         size_t *count);
 
+/* This machine's network devices and what memory they are near to, NUL terminated: lines for
+ * people, or with json not 0 {"local_nics": [...], "topology": {...}}. -1: buf_len is too small;
+ * what fits is there. */
+MOONCAKE_ENGINE_API int showLinks(transfer_engine_t engine, char *buf_out, size_t buf_len,
+                                  int json);
+/* From now on SIGTERM and SIGINT end this process with status 128 + the signal's number, once its
+ * engine's name is withdrawn from the metadata service (at most 3 s each); so is it at exit().
+ * Handlers of these signals that were there before are replaced. */
+MOONCAKE_ENGINE_API void enableGracefulShutdown(transfer_engine_t engine);
+
 #ifdef __cplusplus
 }
 #endif

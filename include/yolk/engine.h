@@ -46,15 +46,17 @@ enum yolk_intent {
 
 /* The admission queue: of all requests that the engine took and that are not over yet
  * (outstanding), only some are given to transports (dispatched); the others wait, by priority and
- * then by age or deadline. Each of a submit's requests is admitted, or the submit is refused
- * (YOLK_ERR_LIMIT) and no task made. Waiting ones move on without anybody polling: every tick_ms
- * the engine's own thread looks at them. 0 in each field: the default. */
+ * then by age or deadline. One segment has at most as many of them as are left for others, where 8
+ * or more (and 8 MiB) may be dispatched: a peer that does not answer holds up no other. Each of a
+ * submit's requests is admitted, or the submit is refused (YOLK_ERR_LIMIT) and no task made.
+ * Waiting ones move on without anybody polling: every tick_ms the engine's own thread looks at
+ * them. 0 in each field: the default. */
 struct yolk_queue_options {
     enum yolk_switch enable;         /* OFF by default: everything is dispatched at once */
     uint32_t owners_max;             /* requests outstanding; 0: 1024 */
     uint64_t bytes_max;              /* bytes outstanding; 0: 1 GiB */
-    uint32_t dispatch_owners_max;    /* requests dispatched; 0: 64 */
-    uint64_t dispatch_bytes_max;     /* bytes dispatched, and of one request; 0: 64 MiB */
+    uint32_t dispatch_owners_max;    /* requests dispatched; 0: 128 */
+    uint64_t dispatch_bytes_max;     /* bytes dispatched, and of one request; 0: 128 MiB */
     uint32_t staging_owners;         /* of owners_max, kept for intent STAGING_INTERNAL; 0: none */
     uint64_t staging_bytes;          /* of bytes_max, the same; 0: none */
     enum yolk_switch deadline_first; /* within a priority the earliest deadline first, those without
@@ -116,6 +118,7 @@ struct yolk_engine_options {
     const char *transports_off;
 };
 
+/* The defaults, and struct_size. */
 void yolk_engine_options_init(struct yolk_engine_options *options);
 
 /* YOLK_ERR_NO_ROUTE if no transport works, the text naming each and why. CONFIG, INVALID: what is
@@ -147,9 +150,11 @@ YOLK_MUST_USE enum yolk_status yolk_engine_unregister(struct yolk_engine *engine
 int yolk_engine_is_registered(struct yolk_engine *engine, const void *pointer, uint64_t size);
 
 /* Memory fit to be served by as many transports as possible (shm's, where it works). Not
- * registered. */
+ * registered. size in bytes, rounded up to pages in *out, which yolk_engine_memory_free ends.
+ * NO_MEMORY; INVALID: a size of 0. */
 YOLK_MUST_USE enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engine, uint64_t size,
                                                         struct yolk_memory *out);
+/* Served and registered no more by now. Clears *memory; NULL, or cleared already: nothing. */
 void yolk_engine_memory_free(struct yolk_engine *engine, struct yolk_memory *memory);
 
 /* -- Serving -- */
@@ -177,7 +182,9 @@ struct yolk_owner {
 };
 
 /* The addresses of this process as a segment: an offset is an address, and the owner says which of
- * them may be touched and until when. For transports that can. */
+ * them may be touched and until when. For transports that can. *owner is copied, what its self
+ * points to must outlive *out, which yolk_engine_unserve ends. INVALID, NO_MEMORY, CLOSED, and why
+ * no transport serves it. */
 #define YOLK_ADDRESSES_SIZE (UINT64_C(1) << 56)
 YOLK_MUST_USE enum yolk_status yolk_engine_serve_addresses(struct yolk_engine *engine,
                                                            uint64_t segment,
@@ -234,6 +241,7 @@ yolk_engine_segment_open(struct yolk_engine *engine,
 /* Requests in flight go on; new ones are refused. Targets are closed when the last is over. */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine,
                                                          uint64_t segment);
+/* In bytes, as its descriptor said. STALE: the handle was closed. */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_size(struct yolk_engine *engine,
                                                         uint64_t segment, uint64_t *size);
 /* What is known of the way to it, without asking: YOLK_OK; STALE: its provider knows no such
@@ -244,6 +252,12 @@ YOLK_MUST_USE enum yolk_status yolk_engine_segment_health(struct yolk_engine *en
  */
 YOLK_MUST_USE enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t segment,
                                                        const void **base, uint64_t *size);
+
+/* The same, at an address that GPUs of this process may load from, the same for all of them; the
+ * processor perhaps not. */
+YOLK_MUST_USE enum yolk_status yolk_engine_segment_map_gpu(struct yolk_engine *engine,
+                                                           uint64_t segment, const void **base,
+                                                           uint64_t *size);
 
 /* -- Batches -- */
 
@@ -279,6 +293,13 @@ struct yolk_request {
      * qos_json it is only a name. At most 63 bytes. Borrowed until return. */
     const char *tenant;
     uint32_t flags; /* YOLK_REQUEST_*; INVALID for bits that are none */
+    /* What must have happened before a byte of it is read or written, by whichever transport: all
+     * work that was in this CUstream at the submit (1: the legacy stream, 2: this thread's own),
+     * and what this CUevent was recorded after. NULL: nothing. The engine waits, not the GPU; the
+     * deadline goes on meanwhile. The event is borrowed until the task is terminal, the stream
+     * until return. BUSY if the stream captures a graph. */
+    void *after_stream;
+    void *after_event;
 };
 
 struct yolk_task_status {
@@ -290,6 +311,9 @@ struct yolk_task_status {
     int staged;         /* 1: some of its bytes went, or go, through the engine's own memory */
 };
 
+/* Room for capacity tasks over its life; *batch until yolk_engine_batch_free. INVALID: a capacity
+ * of 0 or beyond what a batch takes (the text says how many); LIMIT: too many batches; NO_MEMORY;
+ * CLOSED. */
 YOLK_MUST_USE enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine,
                                                         uint32_t capacity, uint64_t *batch);
 /* Each request gets a verdict (verdicts[i], required): YOLK_OK, it is task *first + i (rejected
@@ -402,6 +426,7 @@ struct yolk_engine_stats {
     uint64_t queue_refused;      /* submits refused by the queue or by a contract */
     uint64_t batches;            /* that are not reclaimed, the quarantined among them */
 };
+/* Each figure is right; all of them are of one moment only when nothing is in flight. */
 void yolk_engine_stats(struct yolk_engine *engine, struct yolk_engine_stats *out);
 
 enum yolk_breaker {

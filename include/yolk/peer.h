@@ -39,7 +39,8 @@ struct yolk_peer_options {
     const char *listen;          /* address to listen on; NULL: the same as host */
     uint16_t port;               /* of the handshake; 0: a free one of [port_min, port_max] */
     uint16_t port_min, port_max; /* both 0: 15000 to 17000 */
-    /* Comma list, most preferred first: loop, uring, posix, tcp, and what plug-ins are called.
+    /* Comma list, most preferred first: loop, gds, uring, posix, nvlink, tcp, and what plug-ins are
+     * called.
      * NULL: all, and those of plug-ins after them. */
     const char *transports;
     const uint8_t *secret; /* shared with all peers; NULL: none */
@@ -54,6 +55,7 @@ struct yolk_peer_options {
      * taken is said in the log, and the peer does without. */
     const char *metrics_listen;
 };
+/* The defaults, and struct_size. */
 void yolk_peer_options_init(struct yolk_peer_options *options);
 
 /* CONFIG (which option, its value, the rule), LINK (the port is taken: names it), NO_ROUTE (no
@@ -63,11 +65,19 @@ YOLK_MUST_USE enum yolk_status yolk_peer_create(const struct yolk_peer_options *
 /* Withdraws its name, ends serving, cancels what is in flight. BUSY while memory is not quiet after
  * the drain limit: may be called again. */
 YOLK_MUST_USE enum yolk_status yolk_peer_destroy(struct yolk_peer *peer);
+/* Only takes its name out of the metadata service, for a process that is about to end: nobody finds
+ * it there any more, and what was opened goes on. Beside any other call but yolk_peer_destroy; at
+ * most timeout_ms; no effect the second time and with P2PHANDSHAKE. The service's errors, with a
+ * line in the log: the name stays there. */
+YOLK_MUST_USE enum yolk_status yolk_peer_withdraw(struct yolk_peer *peer);
 
+/* The name that others open. This text and the next one are the peer's, until it is destroyed. */
 const char *yolk_peer_name(const struct yolk_peer *peer);
 /* "host:port" of the handshake. */
 const char *yolk_peer_address(const struct yolk_peer *peer);
+/* That port alone. */
 uint16_t yolk_peer_port(const struct yolk_peer *peer);
+/* What does the transfers, until the peer is destroyed. */
 struct yolk_engine *yolk_peer_engine(struct yolk_peer *peer);
 /* Where the figures are served; 0: nowhere. */
 uint16_t yolk_peer_metrics_port(const struct yolk_peer *peer);
@@ -97,6 +107,7 @@ YOLK_MUST_USE enum yolk_status yolk_peer_unregister(struct yolk_peer *peer, void
  * NOT_FOUND, REFUSED, TIMEOUT, PEER_DEAD, AUTH, VERSION. Handles are 31 bits and never reused. */
 YOLK_MUST_USE enum yolk_status yolk_peer_open(struct yolk_peer *peer, const char *name,
                                               uint64_t *segment);
+/* Once for each open. Requests in flight go on. STALE: it is not open. */
 YOLK_MUST_USE enum yolk_status yolk_peer_close(struct yolk_peer *peer, uint64_t segment);
 
 struct yolk_peer_buffer {
@@ -122,6 +133,13 @@ YOLK_MUST_USE enum yolk_status yolk_peer_probe(struct yolk_peer *peer, uint64_t 
 YOLK_MUST_USE enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
                                                 const struct yolk_request *requests, uint32_t count,
                                                 enum yolk_status *verdicts, uint32_t *first);
+/* As yolk_engine_prepare; posted by yolk_engine_batch_submit_prepared and given back by
+ * yolk_engine_prepared_release, on yolk_peer_engine(peer). Of a peer that was started again since,
+ * they are STALE: prepare them anew. */
+YOLK_MUST_USE enum yolk_status yolk_peer_prepare(struct yolk_peer *peer,
+                                                 const struct yolk_request *requests,
+                                                 uint32_t count, enum yolk_status *verdicts,
+                                                 uint64_t *prepared);
 /* Which way request would go; as yolk_engine_describe_route. */
 YOLK_MUST_USE enum yolk_status
 yolk_peer_describe_route(struct yolk_peer *peer, const struct yolk_request *request, char **text);
@@ -158,6 +176,7 @@ YOLK_MUST_USE enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, u
 /* Takes all that is there. *out and what it holds is freed by yolk_notifications_free. */
 YOLK_MUST_USE enum yolk_status
 yolk_peer_notifications(struct yolk_peer *peer, struct yolk_notification **out, size_t *count);
+/* NULL is allowed. */
 void yolk_notifications_free(struct yolk_notification *notifications, size_t count);
 
 #ifdef __cplusplus

@@ -58,21 +58,63 @@ struct yolk_store_options {
      * end; NULL: none. One that cannot be loaded fails the opening. */
     const char *plugin_paths;
     int huge_pages; /* 1: the segment is of 2 MiB pages; without enough of them a warning says so */
+    /* GPUDirect Storage: a file of this client that each put also goes to, at the same time as to
+     * memory, and alone where memory has no room; kept over restarts (docs/gds.md). Opening fails
+     * if the tier is on and cannot work, with the reason. */
+    int gds_enabled;             /* 1: on */
+    const char *gds_path;        /* the file is PATH.slot0, or the next free one; absolute */
+    uint64_t gds_capacity_bytes; /* of values, of this client; the file is little larger */
+    int gds_optional;    /* 1: a put for which the file has no room goes to memory only; 0: it fails
+                          * (YOLK_ERR_NO_SPACE) */
+    int gds_start_empty; /* 1: forget what the file holds */
+    int gds_verify;      /* 1: check every value read; 0: only after an unclean stop */
+    /* 1: where cuFile cannot be used on the file, or is slower, values go through host memory and
+     * io_uring or plain file I/O, with a warning; 0: opening fails then. */
+    int gds_allow_fallback;
+    int gds_no_cufile;           /* 1: not by cuFile, which needs gds_allow_fallback */
+    int gds_no_io_uring;         /* 1: not by io_uring, also with gds_allow_fallback */
+    uint32_t gds_io_batch_depth; /* requests that cuFile is given at a time; 0: 32; at most 128 */
+    /* A pool of host memory that GPUs reach over NVLink (EGM, docs/egm.md): segment_size_bytes of
+     * it, on the NUMA nodes named, in segments of their own. Needs transport "nvlink" and a size.
+     */
+    int egm_enabled;            /* 1: on */
+    const char *egm_numa_nodes; /* "auto" (NULL): those near GPUs; or numbers separated by commas */
+    const char *egm_handle_type;  /* "fabric" (NULL), "posix_fd": this machine only, or "auto" */
+    uint64_t egm_chunk_bytes_max; /* MC_MAX_MR_SIZE; 0: 1 TiB */
+    const char *cuda_library;     /* CUDA's driver; NULL: libcuda.so.1, as the system finds it.
+                                   * Borrowed until the store is closed. */
 };
 
 /* Fills in the defaults (embedded is not one: `master` must be set). */
 YOLK_API void yolk_store_options_init(struct yolk_store_options *options);
 
+/* Takes what the environment says of the GDS tier, in the words of Mooncake's proposal:
+ * MOONCAKE_GDS_OFFLOAD_ENABLED, _PATH, _CAPACITY_BYTES (or else
+ * MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES), _OPTIONAL, _ALLOW_FALLBACK, _START_EMPTY and _VERIFY,
+ * MC_USE_TENT, MC_STORE_MEMCPY and MC_TENT_CONF. Nothing is changed unless the first one is 1, nor
+ * for a dummy client, which has no file.
+ * YOLK_ERR_CONFIG names the setting, its value and the rule. The texts are those of the
+ * environment. */
+YOLK_API YOLK_MUST_USE enum yolk_status
+yolk_store_options_environment(struct yolk_store_options *options);
+
 /* Opens a store: reaches the master, opens a session and, with a segment, mounts it. Refuses bad
- * options with a sentence in yolk_last_error(). *out is written only on success.
+ * options with a sentence in yolk_last_error(). *out is written only on success, or where an EGM
+ * pool could not be set up and a part of it not be given back: then it can be closed, and no more.
  * Borrows options and its strings until return. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_open(const struct yolk_store_options *options,
                                                         struct yolk_store **out);
 
 /* Drains (see yolk_store_drain), waits for calls of other threads, ends the session and frees all.
  * Handles of yolk_store_get_buffer must have been released: otherwise YOLK_ERR_BUSY and nothing is
- * closed. */
+ * closed. Where a step of tearing an EGM pool down fails, the store stays, refuses all else, and
+ * another close takes up what is left. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_close(struct yolk_store *store);
+
+/* 0: all is well; 2: no session with the master now; 3: a close left something that another one
+ * takes up; 4: the CUDA driver would not take back memory of the EGM pool: close again, or end the
+ * process. */
+YOLK_API int yolk_store_health(const struct yolk_store *store);
 
 /* Takes this process's segments out of use: no new placements at once, readers get grace_ms to
  * finish, then its objects are gone; those on its disk until it is opened again. Ok at once without
@@ -101,12 +143,16 @@ YOLK_API YOLK_MUST_USE enum yolk_status
 yolk_store_serve_clients(struct yolk_store *store, const char *address, uint16_t *port_out);
 
 /* Where a value lies. */
-enum yolk_medium { YOLK_MEDIUM_MEMORY = 0, YOLK_MEDIUM_LOCAL_DISK = 2 };
+enum yolk_medium { YOLK_MEDIUM_MEMORY = 0, YOLK_MEDIUM_LOCAL_DISK = 2, YOLK_MEDIUM_GDS = 5 };
 
 struct yolk_slice {
     void *ptr;
     size_t size;
 };
+/* As the ptr of a get's slice: these bytes of the value are not wanted. So one call takes chosen
+ * ranges of many values: nothing else is moved, where the value lies in memory; from a disk or a
+ * file, whose values are checked as a whole, the rest comes to memory of the library. */
+#define YOLK_SKIP ((void *)UINTPTR_MAX)
 
 /* One key of a batch with the pieces of memory its value is gathered from (put) or scattered to
  * (get), in order. All borrowed until return. */
@@ -124,8 +170,8 @@ struct yolk_kv {
  * before (which writes nothing: values are immutable) or another client is just writing it. A key
  * given twice in a batch is put once, the first wins. Negative: YOLK_ERR_NO_SPACE (no room within
  * put_wait_ms), _TOO_LARGE (no segment could ever hold it), _TIMEOUT, … Returns YOLK_OK when each
- * result is >= 0, else the first failing result's status; results are always written, but with
- * YOLK_ERR_INVALID/_FORKED/_CLOSED for all.
+ * result is >= 0, else the first failing result's status; results are always written. What is
+ * wrong with the call (no kvs apart), YOLK_ERR_FORKED and _CLOSED are each key's result.
  */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_put(struct yolk_store *store,
                                                        struct yolk_kv *kvs, size_t count);
@@ -212,16 +258,35 @@ yolk_store_remove(struct yolk_store *store, struct yolk_kv *kvs, size_t count, i
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_remove_all(struct yolk_store *store, int force,
                                                               uint64_t *removed);
 
+/* Drops the copies of n values that lie in segments of this name (yolk_store_options.name of their
+ * node), in the memory of it, and leaves those elsewhere and in GDS files; with a name of NULL or
+ * "", every copy. result: 0 dropped; YOLK_ERR_NOT_FOUND (no such key, or no copy there);
+ * YOLK_ERR_HAS_LEASE: it is being read, or was within its lease. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_clear_replicas(struct yolk_store *store,
+                                                                  struct yolk_kv *kvs, size_t count,
+                                                                  const char *segment_name);
+
 /* The size of one value, no data moved. */
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_size(struct yolk_store *store, const void *key,
                                                         size_t key_size, uint64_t *size);
+
+/* A copy in the GDS file of a client, as the master knows it. */
+struct yolk_gds_descriptor {
+    uint8_t owner_client_id[16];
+    uint8_t storage_id[16];
+    uint64_t storage_generation;
+    uint64_t value_offset; /* bytes, from the start of the file's extents */
+    uint64_t value_size;
+    uint64_t allocated_size; /* value_size rounded up to 4 KiB */
+};
 
 /* Where one copy of a value lies. */
 struct yolk_replica {
     uint64_t segment; /* as in the names of yolk_store_stat */
     uint64_t offset;  /* in it */
     uint64_t size;
-    int32_t medium; /* enum yolk_medium */
+    int32_t medium;                 /* enum yolk_medium */
+    struct yolk_gds_descriptor gds; /* of YOLK_MEDIUM_GDS */
 };
 
 /* Where the copies of one value are just now (they may move); no data moved. Writes `room` of them
@@ -249,7 +314,25 @@ struct yolk_buffer {
 YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_buffer(struct yolk_store *store,
                                                               const void *key, size_t key_size,
                                                               struct yolk_buffer *out);
+/* A value where it lies, at an address that kernels on any GPU of this process may load from, the
+ * processor perhaps not; pinned until released. UNSUPPORTED: no GPU reaches it there (it is in
+ * ordinary memory, on a disk, outside the NVLink domain). */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_get_device_buffer(struct yolk_store *store,
+                                                                     const void *key,
+                                                                     size_t key_size,
+                                                                     struct yolk_buffer *out);
+/* Whether the value is still what was pinned; a copy always is. What was read from it before this
+ * call is the value if it answers YOLK_OK. LEASE_EXPIRED: the session that pinned it is over, or
+ * the master was restarted; PEER_DEAD: its provider ended, or took its memory back. The address can
+ * be read until the buffer is released all the same. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_check_buffer(struct yolk_store *store,
+                                                                const struct yolk_buffer *buffer);
 YOLK_API void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer);
+/* Copies `size` bytes of it, from `offset` on, to the caller's memory, which may be a GPU's.
+ * INVALID: they are not in it. */
+YOLK_API YOLK_MUST_USE enum yolk_status yolk_store_copy_out(struct yolk_store *store,
+                                                            const struct yolk_buffer *buffer,
+                                                            uint64_t offset, void *to, size_t size);
 
 /* The master's figures and this client's, as "name value" lines; what there is of each segment is
  * named like segment_puts{segment="ID"}. *text is the caller's: free(). */

@@ -82,6 +82,9 @@ enum yolk_submit {
 #define YOLK_CAP_DRAM_TO_FILE (UINT64_C(1) << 14)
 #define YOLK_CAP_GPU_TO_FILE  (UINT64_C(1) << 15)
 #define YOLK_CAPS_MEMORY      (UINT64_C(63) << 10)
+#define YOLK_CAP_MAP_GPU      (UINT64_C(1) << 16) /* target_map_gpu works */
+#define YOLK_CAP_PIECES       (UINT64_C(1) << 17) /* takes ios whose local side lies in pieces */
+#define YOLK_CAP_PLACES       (UINT64_C(1) << 18) /* takes ios of which both sides lie in places */
 
 /* The master's permission to write one extent; of a file, what the owner wants named. Zero where no
  * tickets are asked for. */
@@ -139,6 +142,12 @@ struct yolk_transport_options {
     int huge_pages; /* memory_alloc: of 2 MiB pages, or a line in the log says why not */
     const struct yolk_plugin_host *yolk; /* what plug-ins may call; filled in by
                                           * yolk_engine_create */
+    const char *cuda_library;   /* CUDA's driver; NULL: as the system finds it (libcuda.so.1) */
+    const char *cufile_library; /* the same of cuFile (libcufile.so.0) */
+    int gds_enable;             /* 1: files are reached by cuFile, where it works (gds); 0: not */
+    uint32_t gds_batch_depth;   /* slices that cuFile has at a time; 0: 32; at most 128, and at most
+                                 * what it takes */
+    uint64_t gds_slice_bytes;   /* pieces that cuFile is given; 0: 16 MiB; a multiple of 4 KiB */
 };
 
 struct yolk_limits {
@@ -147,10 +156,24 @@ struct yolk_limits {
     uint32_t alignment;       /* of local address, offset and size; 1: none */
 };
 
+/* What a transport tells of a file for the figures. */
+struct yolk_file_figures {
+    char path[256];
+    char mode[16];          /* how its bytes go, in a word: "direct", "compatibility" */
+    char reason[256];       /* why it is that, and by what it was told */
+    int direct;             /* whole blocks take no buffer */
+    uint64_t reads, writes; /* requests that ended well */
+    uint64_t bytes_read, bytes_written;
+    uint64_t bytes_compatible;   /* of them, all through a buffer for want of a direct way */
+    uint64_t bytes_bounced;      /* of them, through a buffer because they were not aligned */
+    uint64_t bytes_unregistered; /* of them, of GPU memory that could not be registered */
+};
+
 struct yolk_probe {
     uint64_t latency_ns;      /* of a small io, as a guess */
     uint64_t bandwidth_bytes; /* per second and channel, as a guess */
     char reason[256];         /* why it is not usable here, else "" */
+    int off;                  /* 1: because it is turned off, which is worth no warning */
 };
 
 /* Memory the transport made, so that it can serve it well (shm: a sealed memfd). */
@@ -184,6 +207,20 @@ struct yolk_serve {
     /* memory and file both NULL: an offset is an address of this process. */
 };
 
+struct yolk_piece {
+    void *pointer;
+    uint64_t size;
+};
+
+/* Bytes here and in the segment. */
+struct yolk_place {
+    void *local;
+    uint64_t offset;
+    uint64_t size;
+};
+
+enum { YOLK_PLACES_MAX = 512 }; /* of one io */
+
 /* One io of a channel. */
 struct yolk_io {
     /* The engine's; constant while borrowed. */
@@ -203,6 +240,23 @@ struct yolk_io {
     /* The transport's, for figures: bytes that it took over a buffer of its own, because they were
      * not aligned. 0 when it comes. */
     uint64_t bounced;
+    /* The engine's: 0: local is memory of the processor; else 1 + the number of the GPU whose
+     * memory it is, which the processor must not touch. Not 0 only for a transport that says it
+     * moves a GPU's memory (YOLK_CAP_GPU_TO_...). */
+    uint32_t gpu;
+    /* The engine's. Not 0 only for a transport that says YOLK_CAP_PIECES, and with gpu not 0: local
+     * is NULL, and the bytes lie in the pieces, one behind the other, from `skip` bytes of them on.
+     */
+    uint32_t piece_count;
+    const struct yolk_piece *pieces;
+    uint64_t skip;
+    /* The engine's. Not 0 only for a transport that says YOLK_CAP_PLACES, and with gpu and
+     * piece_count 0: the bytes are those of the places, one behind the other, `size` in all from
+     * `skip` bytes of them on; the last place may be longer. local and offset are where the first
+     * of them lie, and that is in places[0]. To its provider each place is an access of its own. Of
+     * an io that is refused for one of its places the engine makes one for each. */
+    uint32_t place_count;
+    const struct yolk_place *places;
 };
 
 struct yolk_completion {
@@ -239,7 +293,8 @@ struct yolk_transport_ops {
     /* -- Local memory -- */
 
     /* Required. Prepares [pointer, pointer + size) for ios; *key may be NULL. Refuses, with the
-     * reason in yolk_last_error(), what the transport cannot use. Touches no page. */
+     * reason in yolk_last_error(), what the transport cannot use. Touches no page. Memory of a GPU
+     * is given only to those that say that they move such (YOLK_CAP_GPU_TO_...). */
     enum yolk_status (*add_buffer)(void *endpoint, void *pointer, uint64_t size, void **key);
     /* Required. Called only when no io on the buffer is borrowed. */
     void (*remove_buffer)(void *endpoint, void *key);
@@ -304,6 +359,17 @@ struct yolk_transport_ops {
      * yolk_last_error(), if not. A transport without it never does that. Moves nothing. */
     enum yolk_status (*check_direct)(void *endpoint, void *target, const void *local,
                                      uint64_t offset, uint64_t size);
+    /* Optional. As target_map, at an address that GPUs of this process may load from, the same for
+     * all of them; the processor perhaps not. */
+    enum yolk_status (*target_map_gpu)(void *endpoint, void *target, const void **base,
+                                       uint64_t *size);
+    /* Optional. How many files of this process it reaches; the first `room` are told. Any thread.
+     */
+    size_t (*files)(void *endpoint, struct yolk_file_figures *out, size_t room);
+    /* Optional. Whether it reaches this range of the target, for whoever asks for a description of
+     * routes: may wait like channel_open. Not OK: the reason in yolk_last_error(). A transport
+     * without it reaches all that it opened. */
+    enum yolk_status (*check_reach)(void *endpoint, void *target, uint64_t offset, uint64_t size);
 };
 
 #ifdef __cplusplus

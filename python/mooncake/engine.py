@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transfer engine, as programs written for mooncake.engine use it.
 
-Calls answer 0, a number of a transfer or an address, or a negative code (docs/python.md); they raise TypeError for
-arguments of a wrong type and ValueError for an unknown transport only. last_error() says in a sentence what a
-negative code of this thread was about. Any number of threads may use one engine; the GIL is released in every call
+Calls answer 0, a number of a transfer or an address, or a negative code (docs/transfer.md); they raise TypeError, which
+names the argument, for one of a wrong type, and ValueError for an unknown transport and for bytes at address 0 only.
+last_error() says in a sentence what the last call of this thread that failed was about. Any number of threads may use one engine; the GIL is released in every call
 that can wait.
 """
 import ctypes
@@ -14,7 +14,7 @@ import os
 import threading
 
 from mooncake import _store
-from mooncake._store import last_error
+from mooncake._store import _bytes_at, _number, _numbers, _text, last_error
 
 __all__ = ["TransferEngine", "TransferNotify", "TransferOpcode", "last_error"]
 
@@ -27,8 +27,10 @@ SUPPORT_MNNVL = False
 SUPPORT_INTRA_NVLINK = False
 
 _READ, _WRITE = 1, 2  # of enum yolk_opcode
+_INVALID, _BUSY, _NO_MEMORY = -1, -14, -20  # of enum yolk_status
 _PROBE_TIMEOUT_MS = 3000
 _TIMEOUT_MAX_S = 10 ** 9
+_ADDRESS_MAX = 1 << 56  # what a process on x86-64 has at most
 _left_behind = []  # memory of engines that ended before it was quiet
 # The names of upstream's transports, and what they are here; None: no preference.
 _HINTS = {"": None, "unspec": None, "tcp": "tcp", "rdma": "tcp", "shm": "shm", "io_uring": "uring", "nvlink": "nvlink",
@@ -73,15 +75,21 @@ def _timeout_ms():
         return 30000
 
 
-def _check_length(length):
-    if length < 0:
-        raise TypeError(f"addresses and sizes are 0 to 2**64 - 1, not {length}")
+def _notification(notify):
+    """The name and the message of a TransferNotify, or of what is like one; none of None."""
+    if notify is None:
+        return None, None
+    if not hasattr(notify, "name") or not hasattr(notify, "msg"):
+        raise TypeError(f"notify must be a TransferNotify, not {type(notify)}")
+    return _text(notify.name, "the name of notify"), _text(notify.msg, "the msg of notify")
 
 
-def _check_place(address, length):
-    _check_length(length)
-    if address == 0 and length > 0:
-        raise ValueError(f"{length} bytes at address 0: there is no memory")
+def _place(address, what, length):
+    """Both as numbers; refused where there can be no memory."""
+    address, length = _number(address, what), _number(length, "length")
+    if length > 0 and (address == 0 or address + length > _ADDRESS_MAX):
+        raise ValueError(f"{length} bytes at address {address}: there is no memory")
+    return address, length
 
 
 class TransferEngine(_store.Engine):
@@ -106,8 +114,9 @@ class TransferEngine(_store.Engine):
         """Begins, as `local_hostname` ("host" or "host:port") with "P2PHANDSHAKE" or a metadata service's address.
         protocol: "tcp", or the name of a plug-in, which is tried first then; "rdma" is served by tcp, with a warning.
         device_name has no effect. 0 or a negative code."""
+        _text(protocol, "protocol"), device_name and _text(device_name, "device_name")
         if protocol == "rdma":
-            _log.warning("protocol rdma: no RDMA transport is built in; tcp is used")
+            _log.warning("protocol rdma: no RDMA transport is built in, nor is a GPU's memory exported as a DMA-buf; tcp is used")
         if device_name:
             _log.info("device_name %r has no effect", device_name)
         code = self._open(local_hostname, metadata_server)
@@ -120,6 +129,7 @@ class TransferEngine(_store.Engine):
 
     def initialize_ext(self, local_hostname, metadata_server, protocol, device_name, metadata_type):
         """As initialize(), for a metadata service whose kind ("etcd", "redis", "http") is told apart."""
+        _text(metadata_server, "metadata_server"), metadata_type and _text(metadata_type, "metadata_type")
         if metadata_server != "P2PHANDSHAKE" and "://" not in metadata_server and metadata_type:
             metadata_server = f"{metadata_type}://{metadata_server}"
         return self.initialize(local_hostname, metadata_server, protocol, device_name)
@@ -133,7 +143,7 @@ class TransferEngine(_store.Engine):
     def get_local_topology(self, device_name=None):
         """This machine as JSON, in upstream's form: {"cpu:0": [[preferred devices], [others]]} for each NUMA node and GPU.
         The devices are those of RDMA; device_name, a comma list, chooses among them."""
-        return self._topology(device_name or None)
+        return self._topology(_text(device_name, "device_name") if device_name else None)
 
     # -- memory --
 
@@ -147,9 +157,9 @@ class TransferEngine(_store.Engine):
 
     def batch_register_memory(self, buffer_addresses, capacities, location="*"):
         """register_memory() of all, or of none. 0 or the first negative code."""
-        addresses, sizes = list(buffer_addresses), list(capacities)
+        addresses, sizes = _numbers(buffer_addresses, "buffer_addresses"), _numbers(capacities, "capacities")
         if len(addresses) != len(sizes):
-            return _store._fail(-1, f"{len(addresses)} addresses, but {len(sizes)} capacities")
+            return self._refuse(_INVALID, f"{len(addresses)} addresses, but {len(sizes)} capacities")
         for i, (address, size) in enumerate(zip(addresses, sizes)):
             code = self._register(address, size, location)
             if code != 0:
@@ -160,16 +170,16 @@ class TransferEngine(_store.Engine):
 
     def batch_unregister_memory(self, buffer_addresses):
         """unregister_memory() of each. 0 or the first negative code."""
-        codes = [self._unregister(address) for address in buffer_addresses]
+        codes = [self._unregister(address) for address in _numbers(buffer_addresses, "buffer_addresses")]
         return next((code for code in codes if code != 0), 0)
 
     def allocate_managed_buffer(self, length):
         """The address of `length` bytes, zeroed and registered; 0 if there are not so many."""
-        if length < 0:
-            return 0
+        length = _number(length, "length")
         try:
-            memory = mmap.mmap(-1, max(int(length), 1))
-        except (OSError, ValueError, OverflowError):
+            memory = mmap.mmap(-1, max(length, 1))
+        except (OSError, ValueError, OverflowError) as error:
+            self._refuse(_NO_MEMORY, f"cannot allocate {length} bytes: {error}")
             return 0
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         if self._register(address, len(memory), "*") != 0:
@@ -180,41 +190,49 @@ class TransferEngine(_store.Engine):
 
     def free_managed_buffer(self, buffer_addr, length):
         """Undoes allocate_managed_buffer(). 0 or a negative code."""
+        buffer_addr = _number(buffer_addr, "buffer_addr")
+        _number(length, "length")
         memory = self._managed.get(buffer_addr)
         code = self._unregister(buffer_addr)
         if code != 0 or memory is None:
             return code
         if self._is_registered(buffer_addr):
             # Somebody registered it, or a part of it, once more: it may be in use.
-            return self._register(buffer_addr, len(memory), "*") or -4
+            return self._register(buffer_addr, len(memory), "*") or self._refuse(
+                _BUSY, f"{buffer_addr:#x} or a part of it is registered once more")
         with self._lock:
             self._managed.pop(buffer_addr, None)
         return 0
 
     def write_bytes_to_buffer(self, dest_address, src_ptr, length):
         """Copies the first `length` bytes of bytes-like `src_ptr` to the address. 0, or -1 if there are not so many."""
-        _check_place(dest_address, length)
-        data = bytes(memoryview(src_ptr).cast("B")[:length])
-        if len(data) < length:
-            return -1
-        ctypes.memmove(dest_address, data, length)
+        dest_address, length = _place(dest_address, "dest_address", length)
+        try:
+            given = memoryview(src_ptr).cast("B")
+        except TypeError:
+            raise TypeError(f"src_ptr must be a bytes-like object in one piece, not {type(src_ptr)}") from None
+        if len(given) < length:
+            return self._refuse(_INVALID, f"src_ptr has {len(given)} bytes, not {length}")
+        ctypes.memmove(dest_address, bytes(given[:length]), length)
         return 0
 
     def read_bytes_from_buffer(self, source_address, length):
         """The `length` bytes at the address."""
-        _check_place(source_address, length)
-        return ctypes.string_at(source_address, length)
+        source_address, length = _place(source_address, "source_address", length)
+        return _bytes_at(source_address, length)  # string_at() takes the length for an int of C, and says nothing
 
     def get_first_buffer_address(self, segment_name):
         """The lowest address that a peer lets others use; 0 if there is none, or no answer."""
         segment = self._target(segment_name)
-        buffers = self._buffers(segment) if segment >= 0 else []
+        buffers = self._buffers(segment) if segment >= 0 else segment
+        if buffers == []:
+            self._refuse(_INVALID, f"{segment_name} lets others use no memory")
         return buffers[0][0] if isinstance(buffers, list) and buffers else 0
 
     # -- peers --
 
     def _target(self, name):
-        segment = self._targets.get(name)
+        segment = self._targets.get(_text(name, "the peer's name"))
         if segment is None:
             segment = self._segment(name)
             if segment >= 0:
@@ -236,7 +254,7 @@ class TransferEngine(_store.Engine):
         return 0
 
     def _hint(self, name):
-        if name == "":
+        if _text(name, "transport_hint") == "":
             return self._preferred
         if name in _HINTS:
             return _HINTS[name]
@@ -250,10 +268,10 @@ class TransferEngine(_store.Engine):
     def _sync(self, target, opcode, buffers, peers, lengths, notify, transport_hint):
         direction = _direction(opcode)
         hint = self._hint(transport_hint)
+        name, message = _notification(notify)
         segment = self._target(target)
         if segment < 0:
             return segment
-        name, message = (None, None) if notify is None else (notify.name, notify.msg)
         return self._transfer(segment, direction, buffers, peers, lengths, hint, self._limit_ms, name, message)
 
     def transfer_sync(self, target_hostname, buffer, peer_buffer_address, length, opcode, notify=None,
@@ -309,7 +327,7 @@ class TransferEngine(_store.Engine):
 
     def get_batch_transfer_status(self, batch_ids):
         """Waits for all of them, and uses their numbers up. 0, or -1 if one failed or took too long."""
-        codes = [self._finish(batch, True) for batch in batch_ids]
+        codes = [self._finish(batch, True) for batch in _numbers(batch_ids, "batch_ids")]
         return 0 if all(code == 0 for code in codes) else -1
 
     def transfer_submit_write(self, target_hostname, buffer, peer_buffer_address, length, transport_hint=""):
@@ -319,7 +337,7 @@ class TransferEngine(_store.Engine):
 
     def transfer_check_status(self, batch_id):
         """1: complete; 0: in flight; -1: failed; -2: took too long. The number is used up unless it is 0."""
-        code = self._finish(batch_id, False)
+        code = self._finish(_number(batch_id, "batch_id"), False)
         if code == 0:
             return 1
         if code == 1:

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import enum
 import functools
+import inspect
 import logging
 import mmap
 import operator
@@ -18,9 +19,9 @@ import shutil
 import socket
 
 from mooncake import _store
-from mooncake._store import BufferHandle, last_error
+from mooncake._store import BufferHandle, DeviceBuffer, last_error
 
-__all__ = ["BufferHandle", "Descriptor", "DiskDescriptor", "ERROR_CODES", "MemoryDescriptor",
+__all__ = ["BufferHandle", "Descriptor", "DeviceBuffer", "DiskDescriptor", "ERROR_CODES", "GdsDescriptor", "MemoryDescriptor",
            "MooncakeDistributedStore", "MooncakeDistributedStoreAsync", "MooncakeHostMemAllocator", "ObjectDataType",
            "ReplicaDescriptor", "ReplicaStatus", "ReplicateConfig", "SoftPinAction", "bind_to_numa_node", "last_error"]
 
@@ -28,14 +29,15 @@ _log = logging.getLogger("mooncake.store")
 
 _MIB = 1 << 20
 
-# Of setup()'s dict alone. The last one's default is the library's.
-_TIMES = ("timeout_ms", "put_wait_ms", "exist_timeout_ms", "connect_wait_ms")
-_CONNECT_WAIT_MS = 2000
+# Of setup()'s dict: the variable with the same meaning, and the default, at most timeout_ms.
+_TIMES = {"timeout_ms": ("YOLK_TIMEOUT", 30000), "put_wait_ms": ("YOLK_PUT_WAIT", 1000), "exist_timeout_ms": (None, 1000),
+          "connect_wait_ms": (None, 2000)}
 _U64_MAX = (1 << 64) - 1
-_MEMORY = 0
+_MEMORY, _LOCAL_DISK, _GDS = 0, 2, 5  # of enum yolk_medium
 _INVALID, _UNSUPPORTED, _NO_MEMORY, _CONFIG = -1, -16, -20, -303  # of enum yolk_status
 # Ports that upstream's clients take if none is given. Here it only tells clients of one host apart.
 _PORTS = (12300, 14300)
+_HOST_MAX = 240  # the name of a segment has 255 bytes at most
 
 _NUMA_NODES_MAX = 1024
 _MPOL_PREFERRED = 1
@@ -108,9 +110,10 @@ class ReplicateConfig:
 
     @soft_pin_ttl_ms.setter
     def soft_pin_ttl_ms(self, value):
-        if value is not None and (not isinstance(value, int) or not 0 <= value <= _U64_MAX):
-            raise TypeError("soft_pin_ttl_ms must be None or 0 to 2**64 - 1, not %r" % (value,))
-        self._soft_pin_ttl_ms = value
+        number = None if value is None else _index("soft_pin_ttl_ms", value)
+        if number is not None and not 0 <= number <= _U64_MAX:
+            raise TypeError("soft_pin_ttl_ms must be None or 0 to 2**64 - 1, not %d" % number)
+        self._soft_pin_ttl_ms = number
 
     @property
     def with_soft_pin(self):
@@ -151,30 +154,52 @@ class DiskDescriptor:
         self.file_path, self.object_size = file_path, object_size
 
 
+class GdsDescriptor:
+    """Where a copy lies in the GDS file of a client: value_offset counts from the start of the file's extents; ids are
+    text of 32 hexadecimal digits."""
+
+    __slots__ = ("owner_client_id", "storage_id", "storage_generation", "value_offset", "value_size", "allocated_size")
+
+    def __init__(self, owner_client_id, storage_id, storage_generation, value_offset, value_size, allocated_size):
+        self.owner_client_id, self.storage_id = owner_client_id, storage_id
+        self.storage_generation, self.value_offset = storage_generation, value_offset
+        self.value_size, self.allocated_size = value_size, allocated_size
+
+
 class ReplicaDescriptor:
-    """One complete copy of a value, in the memory or on the disk of a node."""
+    """One complete copy of a value, in memory, on the disk of a node or in the GDS file of a client."""
 
-    __slots__ = ("status", "_in_memory", "_descriptor")
+    __slots__ = ("status", "_medium", "_descriptor", "_gds")
 
-    def __init__(self, medium, segment, offset, size):
+    def __init__(self, medium, segment, offset, size, gds=None):
         self.status = ReplicaStatus.COMPLETE
-        self._in_memory = medium == _MEMORY
+        self._medium = medium
         self._descriptor = Descriptor(size, offset, "segment:%d" % segment)
+        self._gds = gds
 
     def is_memory_replica(self):
-        return self._in_memory
+        return self._medium == _MEMORY
 
     def is_disk_replica(self):
         """Of a shared file system: there are none."""
         return False
 
     def is_local_disk_replica(self):
-        return not self._in_memory
+        return self._medium == _LOCAL_DISK
+
+    def is_gds_replica(self):
+        return self._medium == _GDS
 
     def get_memory_descriptor(self):
-        if not self._in_memory:
+        if self._medium != _MEMORY:
             raise RuntimeError("the copy is on a disk, not in memory")
         return MemoryDescriptor(self._descriptor)
+
+    def get_gds_descriptor(self):
+        if self._gds is None:
+            raise RuntimeError("the copy is not in a GDS file")
+        owner, storage, *numbers = self._gds
+        return GdsDescriptor(owner.hex(), storage.hex(), *numbers)
 
     def get_disk_descriptor(self):
         raise RuntimeError("no copy lies in a shared file system")
@@ -188,6 +213,38 @@ class _Refused(Exception):
     """An argument of setup() that is no good: (status, sentence)."""
 
 
+def _index(name, value):
+    """An int, or what stands for one as numpy's numbers do."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError("%s must be an int, not %s" % (name, type(value).__name__)) from None
+
+
+def _milliseconds(name, value):
+    """A time: a number of milliseconds, or text with a unit, like "5s"."""
+    if not isinstance(value, str):
+        return _bytes(name, value)
+    found = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|)", value.strip())
+    if not found:
+        raise _Refused(_CONFIG, "%s is %.40r: must be a whole number with a unit of ms, s, m, h or none (milliseconds)" % (name, value))
+    return int(found[1]) * {"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "": 1}[found[2]]
+
+
+def _times(given):
+    """What is given goes before the environment, that before the defaults."""
+    times = {}
+    for name, (variable, default) in _TIMES.items():
+        text = os.environ.get(variable, "") if variable else ""
+        if name in given:
+            times[name] = _milliseconds(name, given[name])
+        elif text:
+            times[name] = _milliseconds(variable, text)
+        else:
+            times[name] = min(default, times.get("timeout_ms", default))
+    return times
+
+
 def _bytes(name, value):
     """A size: a number, or text like "16MB" (of 2**20 bytes, as upstream's)."""
     if isinstance(value, str):
@@ -197,10 +254,11 @@ def _bytes(name, value):
             number, unit = float(text[:digits]), _UNITS[text[digits:].strip()]
             value = int(text[:digits]) if text[:digits].isdigit() else number
             value = int(value * unit)
-        except (ValueError, KeyError):
-            raise _Refused(_INVALID, "%s is %r: must be a number of bytes, or like \"16MB\"" % (name, value)) from None
-    if not isinstance(value, int) or isinstance(value, bool):
+        except (ValueError, KeyError, OverflowError):
+            raise _Refused(_INVALID, "%s is %.40r: must be a number of bytes, or like \"16MB\"" % (name, value)) from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError("%s must be an int or a str, not %s" % (name, type(value).__name__))
+    value = operator.index(value)
     if not 0 <= value <= _U64_MAX:
         raise _Refused(_INVALID, "%s is %d: must be 0 to 2**64 - 1" % (name, value))
     return value
@@ -217,7 +275,8 @@ def _flag(name, value):
 
 
 # Variables that this module reads, and those that the programs around it do (connectors, launchers, Yolk's own programs).
-_OWN_VARIABLES = {"MC_STORE_USE_HUGEPAGE", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"}
+_OWN_VARIABLES = {"MC_MAX_MR_SIZE", "MC_STORE_USE_HUGEPAGE", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES",
+                  "MC_USE_TENT", "MC_STORE_MEMCPY", "MC_TENT_CONF"}
 _OTHERS_VARIABLES = {"MOONCAKE_CHECK_SERVER", "MOONCAKE_CLIENT", "MOONCAKE_CONFIG_PATH", "MOONCAKE_DEVICE",
                      "MOONCAKE_ENABLE_SSD_OFFLOAD", "MOONCAKE_GLOBAL_SEGMENT_SIZE", "MOONCAKE_LOCAL_HOSTNAME", "MOONCAKE_MASTER",
                      "MOONCAKE_MASTER_METRICS_PORT", "MOONCAKE_PREFERRED_SEGMENT", "MOONCAKE_PROTOCOL",
@@ -229,7 +288,7 @@ _warned_of = set()
 def _warn_of_variables():
     """Once of each: a setting that changes nothing should not go by unseen."""
     unknown = sorted(name for name in os.environ if name.startswith(("MOONCAKE_", "MC_"))
-                     and name not in _OWN_VARIABLES | _OTHERS_VARIABLES | _warned_of)
+                     and not name.startswith("MOONCAKE_GDS_OFFLOAD_") and name not in _OWN_VARIABLES | _OTHERS_VARIABLES | _warned_of)
     _warned_of.update(unknown)
     if unknown:
         _log.warning("these environment variables mean nothing here and are ignored: %s", ", ".join(unknown))
@@ -240,11 +299,22 @@ def _text(name, value):
         return ""
     if not isinstance(value, str):
         raise TypeError("%s must be a str, not %s" % (name, type(value).__name__))
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _Refused(_INVALID, "%s is %.80r: NUL characters and halves of surrogate pairs are no text" % (name, value))
     return value
+
+
+def _master(text):
+    if "://" in text:
+        raise _Refused(_CONFIG, "master_server_addr is %.80r: must be the host:port of the one master; there is no service that "
+                       "elects one" % text)
+    return text
 
 
 def _host_and_port(text):
     """("host", port), the port 0 if there is none: of "host", "host:port", "[v6]:port", "v6"."""
+    if len(text) > _HOST_MAX:
+        raise _Refused(_INVALID, "local_hostname has %d characters: must be at most %d" % (len(text), _HOST_MAX))
     if text.count("[") != text.count("]") or "[" in text[1:]:
         raise _Refused(_INVALID, "local_hostname is %r: an IPv6 address stands in [ and ], or in neither" % text)
     if text.endswith("]"):
@@ -252,7 +322,7 @@ def _host_and_port(text):
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
         return text.strip("[]"), 0
-    if not port.isdigit() or not 0 < int(port) < 65536:
+    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise _Refused(_INVALID, "local_hostname is %r: the port must be 1 to 65535" % text)
     return host.strip("[]"), int(port)
 
@@ -280,7 +350,8 @@ def _ssd(path):
     return size, os.path.join(folder, "yolk")
 
 
-_TRANSPORTS = {"": "auto", "auto": "auto", "tcp": "auto", "rdma": "auto", "shm": "shm", "loop": "loop"}
+_TRANSPORTS = {"": "auto", "auto": "auto", "tcp": "auto", "rdma": "auto", "shm": "shm", "loop": "loop",
+               "nvlink": "nvlink"}
 
 
 def _own_port():
@@ -296,6 +367,23 @@ def _own_port():
         except OSError:
             keeper.close()
     return first + start, None
+
+
+_EGM = ("enable_egm_store_pool", "egm_numa_nodes", "egm_handle_type")
+
+
+def _egm(settings, protocol, transport, buffer_size):
+    """What _open is told of an EGM pool. The library has the other rules; it does not know of these two settings."""
+    if not _flag("enable_egm_store_pool", settings.get("enable_egm_store_pool", False)):
+        return False, None, None, 0
+    if transport != "nvlink":
+        raise _Refused(_CONFIG, "enable_egm_store_pool needs protocol nvlink: it is %r" % protocol)
+    if buffer_size != 0:
+        raise _Refused(_CONFIG, "enable_egm_store_pool needs local_buffer_size 0: it is %d" % buffer_size)
+    most = os.environ.get("MC_MAX_MR_SIZE")
+    return (True, _text("egm_numa_nodes", settings.get("egm_numa_nodes", "auto")),
+            _text("egm_handle_type", settings.get("egm_handle_type", "fabric")),
+            _bytes("MC_MAX_MR_SIZE", most) if most else 0)
 
 
 def _transport(protocol):
@@ -317,6 +405,9 @@ def _host_for_peers(host, master):
     """What peers are told; None: the address that faces the master."""
     if not host:
         return None
+    if host in ("0.0.0.0", "::"):
+        _log.warning("local_hostname %s is no address of this host: taking the one that faces the master", host)
+        return None
     if _is_loopback(host) and not master.startswith("unix:") and master != "embedded":
         master_host, _, _ = master.rpartition(":")
         if not _is_loopback(master_host.strip("[]")):
@@ -333,9 +424,8 @@ class MooncakeDistributedStore(_store.Store):
     nothing found). In a forked child every call answers -1010: close() and set up again there.
     """
 
-    def __init__(self):
-        super().__init__()
-        self._hostname = ""
+    _hostname = ""
+    _port_keeper = None
 
     def setup(self, local_hostname="", metadata_server="P2PHANDSHAKE", global_segment_size=16 * _MIB,
               local_buffer_size=16 * _MIB, protocol="tcp", rdma_devices="", master_server_addr="127.0.0.1:50051",
@@ -346,7 +436,7 @@ class MooncakeDistributedStore(_store.Store):
         Also as setup({name: value}), the values text or numbers; "16MB" is 16 * 2**20 bytes. There, and only there,
         timeout_ms, put_wait_ms (how long a call, and a put for space, may take), exist_timeout_ms (the same of
         is_exist, which event loops call) and connect_wait_ms (how long setup() tries on where nothing listens) are
-        accepted as well.
+        accepted as well, and enable_egm_store_pool, egm_numa_nodes and egm_handle_type (docs/egm.md).
 
         local_hostname: "host" or "host:port", how other hosts reach this process; empty: by the address that faces the
         master. global_segment_size: memory that this process gives; 0: it only uses others'. local_buffer_size: 0
@@ -355,78 +445,99 @@ class MooncakeDistributedStore(_store.Store):
         full, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES of it, or half of what is free. tenant_id: whose keys this store
         sees. Without effect: metadata_server, rdma_devices, engine, enable_client_http_server, client_http_port.
         """
+        values = (local_hostname, metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices,
+                  master_server_addr, engine, enable_ssd_offload, ssd_offload_path, tenant_id, enable_client_http_server,
+                  client_http_port)
+        of = dict(zip(_SETTINGS, values))
         if isinstance(local_hostname, dict):
+            more = [name for name in _SETTINGS[1:] if of[name] is not _DEFAULTS[name]]
+            if more:
+                raise TypeError("setup() of a dict takes no other argument: %s" % ", ".join(more))
             return self._setup_from(local_hostname)
-        return self._join({}, local_hostname, global_segment_size, local_buffer_size, protocol, master_server_addr,
-                          engine, enable_ssd_offload, ssd_offload_path, tenant_id, enable_client_http_server)
+        return self._join({}, {}, of)
 
     def _setup_from(self, settings):
-        names = {"device_name": "rdma_devices", "master_server_address": "master_server_addr"}
-        values = {names.get(name, name): value for name, value in settings.items()}
+        values, others = dict(settings), {"device_name": "rdma_devices", "master_server_address": "master_server_addr"}
+        for name in set(others) & set(values):
+            value = values.pop(name)
+            if values.setdefault(others[name], value) != value:
+                return _store._fail(_INVALID, "setup() is given %s and %s, which mean the same, with two values" % (name, others[name]))
         times = {name: values.pop(name) for name in _TIMES if name in values}
-        known = self.setup.__func__.__code__.co_varnames[1:self.setup.__func__.__code__.co_argcount]
+        egm = {name: values.pop(name) for name in _EGM if name in values}
         for name in values:
-            if name not in known:
-                return _store._fail(_INVALID, "setup() does not know %r; it knows %s" % (name, ", ".join(known)))
-        defaults = dict(zip(known, self.setup.__func__.__defaults__))
-        of = {**defaults, **values}
-        return self._join(times, of["local_hostname"], of["global_segment_size"], of["local_buffer_size"],
-                          of["protocol"], of["master_server_addr"], of["engine"], of["enable_ssd_offload"],
-                          of["ssd_offload_path"], of["tenant_id"], of["enable_client_http_server"])
+            if name not in _SETTINGS:
+                return _store._fail(_INVALID, "setup() does not know %r; it knows %s" % (name, ", ".join(_SETTINGS)))
+        return self._join(times, egm, {**_DEFAULTS, **values})
 
-    def _join(self, times, local_hostname, segment_size, buffer_size, protocol, master, engine, ssd, ssd_path, tenant,
-              http_server):
+    def _join(self, times, egm, of):
         _warn_of_variables()
+        engine = of["engine"]
         try:
-            host, port = _host_and_port(_text("local_hostname", local_hostname))
-            master = _text("master_server_addr", master)
-            segment_size = _bytes("global_segment_size", segment_size)
-            buffer_size = _bytes("local_buffer_size", buffer_size)
-            transport = _transport(_text("protocol", protocol))
+            host, port = _host_and_port(_text("local_hostname", of["local_hostname"]))
+            for name in ("metadata_server", "rdma_devices"):
+                _text(name, of[name])
+            master = _master(_text("master_server_addr", of["master_server_addr"]))
+            segment_size = _bytes("global_segment_size", of["global_segment_size"])
+            buffer_size = _bytes("local_buffer_size", of["local_buffer_size"])
+            transport = _transport(_text("protocol", of["protocol"]))
             ssd_size, ssd_file = 0, None
-            if _flag("enable_ssd_offload", ssd):
-                ssd_size, ssd_file = _ssd(_text("ssd_offload_path", ssd_path))
-            tenant = _text("tenant_id", tenant) or "default"
-            timeout_ms = _bytes("timeout_ms", times.get("timeout_ms", 30000))
-            put_wait_ms = _bytes("put_wait_ms", times.get("put_wait_ms", min(1000, timeout_ms)))
-            exist_timeout_ms = _bytes("exist_timeout_ms", times.get("exist_timeout_ms", min(1000, timeout_ms)))
-            connect_wait_ms = _bytes("connect_wait_ms", times.get("connect_wait_ms", min(_CONNECT_WAIT_MS, timeout_ms)))
-            if _flag("enable_client_http_server", http_server):
+            if _flag("enable_ssd_offload", of["enable_ssd_offload"]):
+                ssd_size, ssd_file = _ssd(_text("ssd_offload_path", of["ssd_offload_path"]))
+            tenant = _text("tenant_id", of["tenant_id"]) or "default"
+            times = _times(times)
+            egm = _egm(egm, of["protocol"], transport, buffer_size)
+            if _bytes("client_http_port", of["client_http_port"]) > 65535:
+                raise _Refused(_INVALID, "client_http_port is %s: must be 0 to 65535" % of["client_http_port"])
+            if _flag("enable_client_http_server", of["enable_client_http_server"]):
                 _log.warning("enable_client_http_server: there is no HTTP server in clients; see the master's /metrics")
         except _Refused as refused:
             return _store._fail(*refused.args)
         if engine is not None:
             _log.warning("engine: the store uses a transfer engine of its own")
-        if not port:
-            port, self._port_keeper = _own_port()
+        port, keeper = (port, None) if port else _own_port()
         name = ("[%s]:%d" if ":" in host else "%s:%d") % (host or os.uname().nodename, port)
         code = self._open(master, name, _host_for_peers(host, master), segment_size, ssd_size, ssd_file, transport,
-                          os.environ.get("YOLK_SECRET_FILE"), timeout_ms, put_wait_ms, buffer_size == 0,
-                          exist_timeout_ms, tenant, None, 0, connect_wait_ms)
+                          os.environ.get("YOLK_SECRET_FILE"), times["timeout_ms"], times["put_wait_ms"], buffer_size == 0,
+                          times["exist_timeout_ms"], tenant, None, 0, times["connect_wait_ms"], *egm)
+        return self._named(code, name, keeper)
+
+    def _named(self, code, name, keeper):
+        """The end of setup(): one that fails leaves the name of a store that was set up before."""
         if code == 0:
-            self._hostname = name
+            self._hostname, self._port_keeper = name, keeper
+        elif keeper is not None:
+            keeper.close()
+        return code
+
+    def close(self):
+        """Waits for the calls in progress, takes this process's memory out of the cluster and ends the session. 0, also if
+        it was closed before; setup() may follow."""
+        code = super().close()
+        if code == 0:
+            self._port_keeper = None
         return code
 
     def setup_dummy(self, mem_pool_size, local_buffer_size, server_address):
         """Joins through a client on this machine that answers others at server_address ("host:port"): it says which
         cluster, and its memory serves. mem_pool_size: what alloc_from_mem_pool() gives from; local_buffer_size: 0 refuses
-        the puts that copy. 0 or a negative code."""
+        the puts that copy. The environment's YOLK_TIMEOUT and YOLK_PUT_WAIT limit its calls ("5s"; 30 s and 1 s). 0 or a
+        negative code."""
         try:
             pool_size = _bytes("mem_pool_size", mem_pool_size)
             buffer_size = _bytes("local_buffer_size", local_buffer_size)
             server = _text("server_address", server_address)
+            times = _times({})
             if not server:
                 raise _Refused(_INVALID, "server_address is empty: must be the host:port of a real client on this machine")
         except _Refused as refused:
             return _store._fail(*refused.args)
         _warn_of_variables()
-        port, self._port_keeper = _own_port()
+        port, keeper = _own_port()
         name = "%s:%d" % (os.uname().nodename, port)
-        code = self._open(None, name, None, 0, 0, None, "auto", os.environ.get("YOLK_SECRET_FILE"), 30000, 1000,
-                          buffer_size == 0, 1000, None, server, pool_size, _CONNECT_WAIT_MS)
-        if code == 0:
-            self._hostname = name
-        return code
+        code = self._open(None, name, None, 0, 0, None, "auto", os.environ.get("YOLK_SECRET_FILE"), times["timeout_ms"],
+                          times["put_wait_ms"], buffer_size == 0, times["exist_timeout_ms"], None, server, pool_size,
+                          times["connect_wait_ms"])
+        return self._named(code, name, keeper)
 
     def get_hostname(self):
         """"host:port" that this process goes by; "" before setup()."""
@@ -435,10 +546,15 @@ class MooncakeDistributedStore(_store.Store):
     def remove_by_regex(self, regex_pattern, force=False):
         """Removes the keys in which the pattern (of Python's re) is found, those leased to readers only with `force`. How
         many, or a negative code."""
+        if not isinstance(regex_pattern, (str, re.Pattern)):
+            raise TypeError("regex_pattern must be a str, not %s" % type(regex_pattern).__name__)
         try:
             pattern = re.compile(regex_pattern)
-        except re.error as error:
-            return _store._fail(_INVALID, "regex_pattern %r: %s" % (regex_pattern, error))
+            pattern.search("")
+        except TypeError:
+            raise TypeError("regex_pattern must be a pattern of a str, not of bytes") from None
+        except (re.error, OverflowError, RecursionError) as error:
+            return _store._fail(_INVALID, "regex_pattern %.80r: %s" % (regex_pattern, error))
         keys = self._keys()
         if isinstance(keys, int):
             return keys
@@ -454,9 +570,17 @@ class MooncakeDistributedStore(_store.Store):
 
     def batch_get_replica_desc(self, keys):
         """{key: what get_replica_desc() gives}, without the keys that are not there. One question a key."""
+        if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
+            raise TypeError("keys must be a sequence, not %s" % type(keys).__name__)
         keys = list(keys)
         return {key: [ReplicaDescriptor(*place) for place in places]
                 for key, places in zip(keys, self._places(keys)) if places is not None}
+
+
+# The arguments of setup() and their defaults.
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(MooncakeDistributedStore.setup).parameters.items()
+             if name != "self"}
+_SETTINGS = tuple(_DEFAULTS)
 
 
 class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
@@ -477,7 +601,7 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
 def bind_to_numa_node(node):
     """Has the calling thread, and those it starts from now on, run on the processors of a NUMA node and take new memory
     from there as long as it has some. Without effect, which is logged, where there is no such node or it is forbidden."""
-    why = _numa_refusal(operator.index(node))
+    why = _numa_refusal(_index("node", node))
     if why:
         _log.warning("bind_to_numa_node(%d): %s; nothing is bound", node, why)
 
@@ -514,6 +638,7 @@ class MooncakeHostMemAllocator:
 
     def alloc(self, size):
         """The address of `size` bytes; 0 if there is not so much."""
+        size = _index("size", size)
         if size <= 0:
             _store._fail(_INVALID, "alloc needs a size of at least 1, not %d" % size)
             return 0
@@ -528,7 +653,7 @@ class MooncakeHostMemAllocator:
 
     def free(self, address):
         """0, or a negative code: the address is none that alloc() gave. Unregister the memory first."""
-        memory = self._maps.pop(address, None)
+        memory = self._maps.pop(_index("address", address), None)
         if memory is None:
             return _store._fail(_INVALID, "free: %d is not of this allocator" % address)
         memory.close()

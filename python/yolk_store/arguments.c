@@ -86,6 +86,21 @@ static int key_of(PyObject *object, struct yolk_kv *kv)
     return 0;
 }
 
+const char *argument_text(PyObject *object, const char *what)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a str, not %S", what, Py_TYPE(object));
+        return NULL;
+    }
+    Py_ssize_t size = 0;
+    const char *text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (text != NULL && strlen(text) != (size_t)size) {
+        PyErr_Format(PyExc_TypeError, "%s has a NUL character in it", what);
+        return NULL;
+    }
+    return text;
+}
+
 int batch_keys(struct batch *batch, PyObject *keys)
 {
     batch->keys = argument_tuple(keys, "keys");
@@ -109,21 +124,24 @@ int batch_one_key(struct batch *batch, PyObject *key)
     return batch->keys == NULL || batch->kvs == NULL ? -1 : key_of(key, batch->kvs);
 }
 
-int argument_address(PyObject *object, uint64_t *value)
+int argument_number(PyObject *object, const char *what, uint64_t *value)
 {
     unsigned long long number;
     if (PyLong_Check(object)) {
         number = PyLong_AsUnsignedLongLong(object);
     } else {
         PyObject *index = PyNumber_Index(object);
-        if (index == NULL)
+        if (index == NULL) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError))
+                PyErr_Format(PyExc_TypeError, "%s must be an int, not %S", what, Py_TYPE(object));
             return -1;
+        }
         number = PyLong_AsUnsignedLongLong(index);
         Py_DECREF(index);
     }
     if (number == (unsigned long long)-1 && PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(PyExc_OverflowError))
-            PyErr_Format(PyExc_TypeError, "addresses and sizes are 0 to 2**64 - 1, not %S", object);
+            PyErr_Format(PyExc_TypeError, "%s must be 0 to 2**64 - 1, not %S", what, object);
         return -1;
     }
     *value = number;
@@ -137,10 +155,12 @@ void batch_fail_lengths(struct batch *batch, const char *what, size_t count)
     batch->failure = code_with_text(YOLK_ERR_INVALID, text);
 }
 
-static int slice_of(PyObject *address, PyObject *size, struct yolk_slice *slice)
+static int slice_of(PyObject *address, const char *what_address, PyObject *size,
+                    const char *what_size, struct yolk_slice *slice)
 {
     uint64_t pointer, bytes;
-    if (argument_address(address, &pointer) != 0 || argument_address(size, &bytes) != 0)
+    if (argument_number(address, what_address, &pointer) != 0 ||
+        argument_number(size, what_size, &bytes) != 0)
         return -1;
     slice->ptr = (void *)(uintptr_t)pointer;
     slice->size = bytes;
@@ -166,7 +186,8 @@ int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes)
         goto out;
     batch->slice_count = given;
     for (size_t i = 0; i < given; i++) {
-        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), PyTuple_GetItem(bytes, (Py_ssize_t)i),
+        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), "each item of buffer_ptrs",
+                     PyTuple_GetItem(bytes, (Py_ssize_t)i), "each item of sizes",
                      &batch->slices[i]) != 0)
             goto out;
         batch->kvs[i].slices = &batch->slices[i];
@@ -177,6 +198,17 @@ out:
     Py_XDECREF(from);
     Py_XDECREF(bytes);
     return status;
+}
+
+int batch_piece(struct batch *batch, PyObject *address, PyObject *size)
+{
+    batch->slices = zeroed(1, sizeof(*batch->slices));
+    if (batch->slices == NULL || slice_of(address, "buffer_ptr", size, "size", batch->slices) != 0)
+        return -1;
+    batch->slice_count = 1;
+    batch->kvs[0].slices = batch->slices;
+    batch->kvs[0].slice_count = 1;
+    return 0;
 }
 
 /* Appends one key's pieces; their place in the growing array is kept as a number until it is whole.
@@ -207,7 +239,8 @@ static int append_pieces(struct batch *batch, size_t *room, PyObject *addresses,
         *room = larger;
     }
     for (size_t i = 0; i < *count; i++)
-        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), PyTuple_GetItem(bytes, (Py_ssize_t)i),
+        if (slice_of(PyTuple_GetItem(from, (Py_ssize_t)i), "each number in all_buffer_ptrs",
+                     PyTuple_GetItem(bytes, (Py_ssize_t)i), "each number in all_sizes",
                      &batch->slices[batch->slice_count++]) != 0)
             goto out;
     status = 0;
@@ -246,11 +279,15 @@ out:
 }
 
 /* One view, and the piece that it is. */
-static int append_view(struct batch *batch, PyObject *object)
+static int append_view(struct batch *batch, PyObject *object, const char *what)
 {
     Py_buffer *view = &batch->views[batch->view_count];
-    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) != 0)
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) != 0) {
+        if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+            PyErr_Format(PyExc_TypeError, "%s must be a bytes-like object in one piece, not %S",
+                         what, Py_TYPE(object));
         return -1;
+    }
     batch->slices[batch->view_count].ptr = view->buf;
     batch->slices[batch->view_count].size = (size_t)view->len;
     batch->slice_count = ++batch->view_count;
@@ -262,6 +299,15 @@ static int room_for_views(struct batch *batch, size_t count)
     batch->views = zeroed(count, sizeof(*batch->views));
     batch->slices = zeroed(count, sizeof(*batch->slices));
     return batch->views == NULL || batch->slices == NULL ? -1 : 0;
+}
+
+int batch_value(struct batch *batch, PyObject *value)
+{
+    if (room_for_views(batch, 1) != 0 || append_view(batch, value, "value") != 0)
+        return -1;
+    batch->kvs[0].slices = batch->slices;
+    batch->kvs[0].slice_count = 1;
+    return 0;
 }
 
 int batch_values(struct batch *batch, PyObject *values)
@@ -279,7 +325,7 @@ int batch_values(struct batch *batch, PyObject *values)
     if (room_for_views(batch, given) != 0)
         goto out;
     for (size_t i = 0; i < given; i++) {
-        if (append_view(batch, PyTuple_GetItem(list, (Py_ssize_t)i)) != 0)
+        if (append_view(batch, PyTuple_GetItem(list, (Py_ssize_t)i), "each item of values") != 0)
             goto out;
         batch->kvs[i].slices = &batch->slices[i];
         batch->kvs[i].slice_count = 1;
@@ -296,7 +342,7 @@ int batch_parts(struct batch *batch, PyObject *parts)
     if (room_for_views(batch, given) != 0)
         return -1;
     for (size_t i = 0; i < given; i++)
-        if (append_view(batch, PyTuple_GetItem(parts, (Py_ssize_t)i)) != 0)
+        if (append_view(batch, PyTuple_GetItem(parts, (Py_ssize_t)i), "each of the parts") != 0)
             return -1;
     batch->kvs[0].slices = batch->slices;
     batch->kvs[0].slice_count = given;

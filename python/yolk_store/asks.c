@@ -99,6 +99,49 @@ PyObject *store_remove_all(PyObject *object, PyObject *args, PyObject *named)
     return PyLong_FromLongLong(status == YOLK_OK ? (int64_t)removed : code_of_failure(status));
 }
 
+/* The keys whose result is YOLK_OK. */
+static PyObject *keys_cleared(const struct batch *batch)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < batch->count; i++) {
+        if (batch->kvs[i].result == YOLK_OK &&
+            PyList_Append(list, PyTuple_GetItem(batch->keys, (Py_ssize_t)i)) != 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *store_batch_replica_clear(PyObject *object, PyObject *args, PyObject *named)
+{
+    static char *names[] = {"keys", "segment_name", NULL};
+    PyObject *keys, *name = NULL, *result = NULL;
+    struct batch batch;
+    if (!argument_parse(args, named, "O|O:batch_replica_clear", names, &keys, &name))
+        return NULL;
+    const char *segment = name == NULL ? "" : argument_text(name, "segment_name");
+    if (segment == NULL)
+        return NULL;
+    batch_init(&batch);
+    if (batch_keys(&batch, keys) == 0) {
+        struct session *session = calls_enter((struct store *)object);
+        for (size_t i = 0; i < batch.count; i++)
+            batch.kvs[i].result = YOLK_ERR_CLOSED;
+        if (session != NULL) {
+            enum yolk_status status;
+            PyThreadState *thread = PyEval_SaveThread();
+            status =
+                yolk_store_clear_replicas(session_store(session), batch.kvs, batch.count, segment);
+            session_leave(session);
+            PyEval_RestoreThread(thread);
+            if (status != YOLK_OK)
+                (void)code_of_failure(status);
+        }
+        result = keys_cleared(&batch);
+    }
+    batch_free(&batch);
+    return result;
+}
+
 /* ---- every key, for remove_by_regex() ---- */
 
 struct listing {

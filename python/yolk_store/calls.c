@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call of the library on a batch, without the GIL, and Python's answer. */
+#include <stdio.h>
+#include <time.h>
+
 #include "calls.h"
 
 const char calls_not_set_up[] = "the store is not set up: call setup() and look at its result";
@@ -11,6 +14,25 @@ struct session *calls_enter(struct store *self)
         return self->session;
     (void)code_with_text(YOLK_ERR_CLOSED, calls_not_set_up);
     return NULL;
+}
+
+uint64_t calls_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int calls_give_up(uint64_t start_ms, uint64_t timeout_ms, enum yolk_status status, size_t left)
+{
+    char text[512];
+    if (status == YOLK_OK || status == YOLK_ERR_NOT_FOUND || left == 0 ||
+        calls_now_ms() - start_ms < timeout_ms)
+        return 0;
+    (void)snprintf(text, sizeof(text), "%zu keys were not asked for, timeout_ms is over: %s", left,
+                   code_last_text());
+    (void)code_with_text(YOLK_ERR_TIMEOUT, text);
+    return 1;
 }
 
 static void fail_all(struct batch *batch, int64_t code)

@@ -11,6 +11,7 @@ struct store {
     int opening;
     int zero_copy_only;
     uint64_t exist_timeout_ms; /* of is_exist() */
+    uint64_t timeout_ms;
 };
 
 enum verb {
@@ -33,6 +34,12 @@ void calls_perform(struct store *self, struct batch *batch, enum verb verb);
 PyObject *calls_answer_one(struct store *self, struct batch *batch, int taken, enum verb verb);
 PyObject *calls_answer_all(struct store *self, struct batch *batch, int taken, enum verb verb);
 
+/* For calls that ask for one key after the other: when the call began, and whether the keys that
+ * are left are to fail without being asked for, since the last one, which ended with `status`,
+ * found nobody to answer and the time of a call is over. Adds that to the last error then. */
+uint64_t calls_now_ms(void);
+int calls_give_up(uint64_t start_ms, uint64_t timeout_ms, enum yolk_status status, size_t left);
+
 /* puts.c, gets.c, asks.c: the methods by their Python names */
 PyObject *store_put(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_upsert(PyObject *object, PyObject *args, PyObject *named);
@@ -53,10 +60,13 @@ PyObject *store_get(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_batch(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_buffer(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_get_buffer(PyObject *object, PyObject *args, PyObject *named);
+/* device_buffer.c */
+PyObject *store_get_device_buffer(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_places(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_is_exist(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_is_exist(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_get_size(PyObject *object, PyObject *args, PyObject *named);
+PyObject *store_batch_replica_clear(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_remove(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_batch_remove(PyObject *object, PyObject *args, PyObject *named);
 PyObject *store_remove_all(PyObject *object, PyObject *args, PyObject *named);

@@ -8,7 +8,7 @@
 static int attribute_number(PyObject *config, const char *name, uint64_t *value)
 {
     PyObject *object = PyObject_GetAttrString(config, name);
-    int status = object == NULL ? -1 : argument_address(object, value);
+    int status = object == NULL ? -1 : argument_number(object, name, value);
     Py_XDECREF(object);
     return status;
 }
@@ -30,23 +30,6 @@ static PyObject *attribute_tuple(PyObject *config, const char *name)
                                           : argument_tuple(object, name);
     Py_XDECREF(object);
     return tuple;
-}
-
-static const char *text_of(PyObject *object, const char *what)
-{
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s must be text, not %S", what, Py_TYPE(object));
-        return NULL;
-    }
-    Py_ssize_t size = 0;
-    const char *text = PyUnicode_AsUTF8AndSize(object, &size);
-    for (Py_ssize_t i = 0; text != NULL && i < size; i++) {
-        if (text[i] == '\0') {
-            PyErr_Format(PyExc_TypeError, "%s has a NUL character in it", what);
-            return NULL;
-        }
-    }
-    return text;
 }
 
 /* preferred_segment, then preferred_segments, as one tuple. */
@@ -86,7 +69,8 @@ static int take_names(struct batch *batch, PyObject *config)
                                     : PyTuple_GetItem(batch->groups, (Py_ssize_t)(i - preferred));
         if (!of_segment && name == Py_None)
             continue; /* a key of no group */
-        batch->names[i] = text_of(name, of_segment ? "a preferred segment" : "a group id");
+        batch->names[i] =
+            argument_text(name, of_segment ? "a preferred_segment" : "each of group_ids");
         if (batch->names[i] == NULL)
             return -1;
     }
@@ -110,7 +94,7 @@ static int take_soft_pin(struct batch *batch, PyObject *config)
     if (status == 0)
         batch->options.soft_pin = (int32_t)action;
     if (status == 0 && ttl != Py_None)
-        status = argument_address(ttl, &batch->options.soft_pin_ttl_ms);
+        status = argument_number(ttl, "soft_pin_ttl_ms", &batch->options.soft_pin_ttl_ms);
     Py_XDECREF(ttl);
     return status;
 }

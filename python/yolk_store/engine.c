@@ -63,6 +63,18 @@ static struct yolk_peer *usable(const struct engine *self)
     return NULL;
 }
 
+/* (status, text): the engine's code of a status of the library, with the sentence for last_error().
+ */
+static PyObject *engine_refuse(PyObject *object, PyObject *args)
+{
+    const char *text;
+    int status;
+    (void)object;
+    if (!PyArg_ParseTuple(args, "is:_refuse", &status, &text))
+        return NULL;
+    return answer_text((enum yolk_status)status, text);
+}
+
 static PyObject *unusable(void)
 {
     return PyLong_FromLong(COMPAT_ENGINE_CONTEXT);
@@ -74,7 +86,10 @@ static PyObject *engine_open(PyObject *object, PyObject *args)
 {
     struct engine *self = (struct engine *)object;
     struct compat_engine_setup setup = {0};
-    if (!PyArg_ParseTuple(args, "sz:_open", &setup.name, &setup.metadata))
+    PyObject *name, *metadata;
+    if (!PyArg_ParseTuple(args, "OO:_open", &name, &metadata) ||
+        (setup.name = argument_text(name, "local_hostname")) == NULL ||
+        (setup.metadata = argument_text(metadata, "metadata_server")) == NULL)
         return NULL;
     if (self->peer != NULL || self->opening)
         return answer_text(YOLK_ERR_INVALID, "the engine is initialized already");
@@ -145,11 +160,11 @@ static PyObject *engine_pointer(PyObject *object, PyObject *unused)
     return PyLong_FromVoidPtr(peer);
 }
 
-static PyObject *engine_has(PyObject *object, PyObject *args)
+static PyObject *engine_has(PyObject *object, PyObject *argument)
 {
-    const char *name;
     char reason[256] = "";
-    if (!PyArg_ParseTuple(args, "s:has_transport", &name))
+    const char *name = argument_text(argument, "name");
+    if (name == NULL)
         return NULL;
     struct yolk_peer *peer = usable((struct engine *)object);
     int has = peer != NULL &&
@@ -163,12 +178,13 @@ static PyObject *engine_has(PyObject *object, PyObject *args)
 
 static PyObject *engine_register(PyObject *object, PyObject *args)
 {
-    PyObject *address_object, *size_object;
+    PyObject *address_object, *size_object, *location_object;
     const char *location;
     uint64_t address, size;
-    if (!PyArg_ParseTuple(args, "OOs:_register", &address_object, &size_object, &location) ||
-        argument_address(address_object, &address) != 0 ||
-        argument_address(size_object, &size) != 0)
+    if (!PyArg_ParseTuple(args, "OOO:_register", &address_object, &size_object, &location_object) ||
+        (location = argument_text(location_object, "location")) == NULL ||
+        argument_number(address_object, "buffer_addr", &address) != 0 ||
+        argument_number(size_object, "capacity", &size) != 0)
         return NULL;
     struct yolk_peer *peer = usable((struct engine *)object);
     if (peer == NULL)
@@ -186,7 +202,7 @@ static PyObject *engine_unregister(PyObject *object, PyObject *args)
     PyObject *address_object;
     uint64_t address;
     if (!PyArg_ParseTuple(args, "O:_unregister", &address_object) ||
-        argument_address(address_object, &address) != 0)
+        argument_number(address_object, "buffer_addr", &address) != 0)
         return NULL;
     struct yolk_peer *peer = usable((struct engine *)object);
     if (peer == NULL)
@@ -201,7 +217,7 @@ static PyObject *engine_unregister(PyObject *object, PyObject *args)
 static PyObject *engine_is_registered(PyObject *object, PyObject *argument)
 {
     uint64_t address;
-    if (argument_address(argument, &address) != 0)
+    if (argument_number(argument, "buffer_addr", &address) != 0)
         return NULL;
     struct yolk_peer *peer = usable((struct engine *)object);
     return PyBool_FromLong(
@@ -316,13 +332,16 @@ struct call {
     char text[160]; /* why it is refused without being tried; "" if it is not */
 };
 
+static const char *const names_of_requests[] = {"buffers", "peer_buffer_addresses", "lengths"};
+
 static int fill_request(struct call *call, int opcode, PyObject *tuples[3], Py_ssize_t i)
 {
     struct yolk_request *request = &call->requests[i];
     uint64_t local;
-    if (argument_address(PyTuple_GetItem(tuples[0], i), &local) != 0 ||
-        argument_address(PyTuple_GetItem(tuples[1], i), &request->offset) != 0 ||
-        argument_address(PyTuple_GetItem(tuples[2], i), &request->size) != 0)
+    if (argument_number(PyTuple_GetItem(tuples[0], i), names_of_requests[0], &local) != 0 ||
+        argument_number(PyTuple_GetItem(tuples[1], i), names_of_requests[1], &request->offset) !=
+            0 ||
+        argument_number(PyTuple_GetItem(tuples[2], i), names_of_requests[2], &request->size) != 0)
         return -1;
     request->local = (void *)(uintptr_t)local;
     request->opcode = (enum yolk_opcode)opcode;
@@ -334,19 +353,18 @@ static int fill_request(struct call *call, int opcode, PyObject *tuples[3], Py_s
 /* Three sequences of the same length, as requests. -1 with an exception. */
 static int take_requests(struct call *call, int opcode, PyObject *lists[3])
 {
-    static const char *const names[] = {"buffers", "peer_buffer_addresses", "lengths"};
     PyObject *tuples[3] = {NULL, NULL, NULL};
     Py_ssize_t count = 0;
     int status = -1;
     for (int i = 0; i < 3; i++) {
-        tuples[i] = argument_tuple(lists[i], names[i]);
+        tuples[i] = argument_tuple(lists[i], names_of_requests[i]);
         if (tuples[i] == NULL)
             goto out;
         Py_ssize_t size = PyTuple_Size(tuples[i]);
         count = i == 0 ? size : count;
         if (size != count || size > INT32_MAX)
             (void)PyOS_snprintf(call->text, sizeof(call->text), "%zd buffers for %zd %s", count,
-                                size, names[i]);
+                                size, names_of_requests[i]);
     }
     call->requests = calloc((size_t)count + 1, sizeof(*call->requests));
     if (call->requests == NULL) {
@@ -633,6 +651,7 @@ static PyObject *engine_topology(PyObject *self, PyObject *arguments)
 static PyMethodDef methods[] = {
     {"_open", engine_open, METH_VARARGS, "What initialize() does."},
     {"_close", engine_close, METH_NOARGS, "Ends it: whether nothing touches memory any more."},
+    {"_refuse", engine_refuse, METH_VARARGS, "(status, text): its code; text is last_error()."},
     {"_address", engine_address, METH_NOARGS, "host:port of the handshake; \"\" before _open."},
     {"_pointer", engine_pointer, METH_NOARGS, "The address of the engine; 0 before _open."},
     {"_register", engine_register, METH_VARARGS, "(address, size, location): 0 or a code."},
@@ -652,7 +671,7 @@ static PyMethodDef methods[] = {
     {"get_rpc_port", engine_port, METH_NOARGS,
      "get_rpc_port($self, /)\n--\n\nThe port that others reach this engine at; 0 before "
      "initialize()."},
-    {"has_transport", engine_has, METH_VARARGS,
+    {"has_transport", engine_has, METH_O,
      "has_transport($self, name, /)\n--\n\nWhether a transport is in use here; last_error() says "
      "why "
      "not."},

@@ -76,10 +76,14 @@ void batch_init(struct batch *batch);
 void batch_free(struct batch *batch);
 int batch_keys(struct batch *batch, PyObject *keys);
 int batch_one_key(struct batch *batch, PyObject *key);
+/* The (address, size) of the one key. */
+int batch_piece(struct batch *batch, PyObject *address, PyObject *size);
 /* One (address, size) a key. */
 int batch_pieces(struct batch *batch, PyObject *addresses, PyObject *sizes);
 /* A list of addresses and one of sizes a key. */
 int batch_piece_lists(struct batch *batch, PyObject *addresses, PyObject *sizes);
+/* The bytes-like object of the one key. */
+int batch_value(struct batch *batch, PyObject *value);
 /* One bytes-like object a key. */
 int batch_values(struct batch *batch, PyObject *values);
 /* All bytes-like objects of tuple `parts` from `first` on are the value of the one key. */
@@ -90,7 +94,10 @@ void batch_fail_lengths(struct batch *batch, const char *what, size_t count);
 int argument_parse(PyObject *args, PyObject *named, const char *format, char **names, ...);
 /* The items of a sequence that is no text; `what` names it. New reference. */
 PyObject *argument_tuple(PyObject *object, const char *what);
-int argument_address(PyObject *object, uint64_t *value);
+/* 0 to 2**64 - 1, an address or a size; `what` names it. */
+int argument_number(PyObject *object, const char *what, uint64_t *value);
+/* Text without a NUL character, of the object; `what` names it. */
+const char *argument_text(PyObject *object, const char *what);
 
 /* ---- config.c ---- */
 
@@ -103,6 +110,9 @@ extern PyType_Spec handle_spec;
 /* Takes the buffer over, of a session that the caller is in. */
 PyObject *handle_make(PyTypeObject *type, struct session *session, struct yolk_buffer *buffer);
 
+/* ---- device_buffer.c ---- */
+extern PyType_Spec device_buffer_spec;
+
 /* ---- store.c ---- */
 extern PyType_Spec store_spec;
 
@@ -113,6 +123,7 @@ extern PyType_Spec engine_spec;
 struct module_state {
     PyTypeObject *store_type;
     PyTypeObject *handle_type;
+    PyTypeObject *device_buffer_type;
     PyTypeObject *engine_type;
 };
 struct module_state *module_state(void);

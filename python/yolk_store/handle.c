@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A value where it lies, for Python: BufferHandle. Who only reads reads the store's own memory; who
  * asks for writable memory gets a copy. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "extension.h"
+
+#include <structmember.h>
 
 struct handle {
     PyObject base;
@@ -13,6 +16,7 @@ struct handle {
     void *copy;
     Py_ssize_t exports;
     int pointed; /* somebody has the address of the store's memory */
+    PyObject *weak_references;
 };
 
 PyObject *handle_make(PyTypeObject *type, struct session *session, struct yolk_buffer *buffer)
@@ -51,6 +55,7 @@ static void handle_dealloc(PyObject *object)
     struct handle *self = (struct handle *)object;
     PyTypeObject *type = Py_TYPE(object);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    PyObject_ClearWeakRefs(object);
     give_back(self);
     free(self->copy);
     release(object);
@@ -130,8 +135,14 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(struct handle, weak_references), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_members, members},
     {Py_tp_methods, methods},
     {Py_sq_length, handle_length},
     {Py_bf_getbuffer, handle_get_buffer},

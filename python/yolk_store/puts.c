@@ -21,13 +21,9 @@ static PyObject *one_value(PyObject *object, PyObject *args, PyObject *named, co
     struct batch batch;
     if (!argument_parse(args, named, format, names, &key, &value, &config))
         return NULL;
-    PyObject *values = PyTuple_Pack(1, value);
-    if (values == NULL)
-        return NULL;
     batch_init(&batch);
-    int taken = batch_one_key(&batch, key) != 0 || batch_values(&batch, values) != 0 ||
+    int taken = batch_one_key(&batch, key) != 0 || batch_value(&batch, value) != 0 ||
                 batch_config(&batch, config) != 0;
-    Py_DECREF(values);
     check_copies((struct store *)object, &batch);
     return calls_answer_one((struct store *)object, &batch, taken, verb);
 }
@@ -91,12 +87,9 @@ static PyObject *from_memory(PyObject *object, PyObject *args, PyObject *named, 
     struct batch batch;
     if (!argument_parse(args, named, format, names, &key, &pointer, &size, &config))
         return NULL;
-    PyObject *pointers = PyTuple_Pack(1, pointer), *sizes = PyTuple_Pack(1, size);
     batch_init(&batch);
-    int taken = pointers == NULL || sizes == NULL || batch_one_key(&batch, key) != 0 ||
-                batch_pieces(&batch, pointers, sizes) != 0 || batch_config(&batch, config) != 0;
-    Py_XDECREF(pointers);
-    Py_XDECREF(sizes);
+    int taken = batch_one_key(&batch, key) != 0 || batch_piece(&batch, pointer, size) != 0 ||
+                batch_config(&batch, config) != 0;
     return calls_answer_one((struct store *)object, &batch, taken, verb);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* get_into_ranges(): parts of values, each to a place in one of several buffers. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,10 +57,12 @@ static int take_fragments(struct ranges *ranges, uint64_t base, PyObject *to, Py
         struct fragment *fragment = &fragments[ranges->fragment_count++];
         uint64_t offset = 0;
         memset(fragment, 0, sizeof(*fragment));
-        if (argument_address(PyTuple_GetItem(size, (Py_ssize_t)i), &fragment->size) != 0 ||
-            (even &&
-             (argument_address(PyTuple_GetItem(to, (Py_ssize_t)i), &offset) != 0 ||
-              argument_address(PyTuple_GetItem(from, (Py_ssize_t)i), &fragment->from) != 0)))
+        if (argument_number(PyTuple_GetItem(size, (Py_ssize_t)i), "each number in all_sizes",
+                            &fragment->size) != 0 ||
+            (even && (argument_number(PyTuple_GetItem(to, (Py_ssize_t)i),
+                                      "each number in all_dst_offsets", &offset) != 0 ||
+                      argument_number(PyTuple_GetItem(from, (Py_ssize_t)i),
+                                      "each number in all_src_offsets", &fragment->from) != 0)))
             return -1;
         fragment->result = code_of(YOLK_ERR_INVALID);
         fragment->to = base == 0 || offset > UINT64_MAX - base ? 0 : base + offset;
@@ -80,7 +83,8 @@ static int take_key(struct ranges *ranges, PyObject *key, uint64_t base, PyObjec
     memset(piece, 0, sizeof(*piece));
     if (key != NULL) {
         if (!PyUnicode_Check(key)) {
-            PyErr_Format(PyExc_TypeError, "a key must be a str, not %S", Py_TYPE(key));
+            PyErr_Format(PyExc_TypeError, "each key in all_keys must be a str, not %S",
+                         Py_TYPE(key));
             return -1;
         }
         piece->key = PyUnicode_AsUTF8AndSize(key, &length);
@@ -137,8 +141,9 @@ static PyObject *take_all(struct ranges *ranges, PyObject *addresses, PyObject *
     for (Py_ssize_t i = 0; shapes != NULL && i < count; i++) {
         PyObject *parts[4] = {NULL, NULL, NULL, NULL}, *shape = NULL;
         uint64_t base = 0;
-        int good = i >= PyTuple_Size(addresses) ||
-                   argument_address(PyTuple_GetItem(addresses, i), &base) == 0;
+        int good =
+            i >= PyTuple_Size(addresses) ||
+            argument_number(PyTuple_GetItem(addresses, i), "each item of buffer_ptrs", &base) == 0;
         for (int j = 0; good && j < 4; j++)
             good = (parts[j] = inner(of[j], i, names[j])) != NULL;
         if (good)
@@ -152,37 +157,208 @@ static PyObject *take_all(struct ranges *ranges, PyObject *addresses, PyObject *
     return shapes;
 }
 
-static int64_t copy_fragment(const struct yolk_buffer *buffer, const struct fragment *fragment)
+static int64_t copy_fragment(struct yolk_store *store, const struct yolk_buffer *buffer,
+                             const struct fragment *fragment)
 {
-    if (fragment->to == 0 || fragment->from > buffer->size ||
-        fragment->size > buffer->size - fragment->from)
+    if (fragment->to == 0)
         return YOLK_ERR_INVALID;
-    if (fragment->size > 0)
-        memcpy((void *)(uintptr_t)fragment->to, (const char *)buffer->data + fragment->from,
-               fragment->size);
-    return (int64_t)fragment->size;
+    enum yolk_status status = yolk_store_copy_out(store, buffer, fragment->from,
+                                                  (void *)(uintptr_t)fragment->to, fragment->size);
+    return status == YOLK_OK ? (int64_t)fragment->size : (int64_t)status;
 }
 
-/* Without the GIL. The first failure, whose text is this thread's last error. */
-static enum yolk_status read_all(struct yolk_store *store, struct ranges *ranges)
+/* One value after the other, as a whole: where bytes go to the same place, the last ones stay.
+ * Together no longer than a call may take. */
+static void read_in_order(struct yolk_store *store, struct ranges *ranges, uint64_t timeout_ms)
 {
-    enum yolk_status first = YOLK_OK;
+    uint64_t start_ms = calls_now_ms();
+    int given_up = 0;
     for (size_t i = 0; i < ranges->piece_count; i++) {
         const struct piece *piece = &ranges->pieces[i];
         struct yolk_buffer buffer;
         enum yolk_status status =
-            yolk_store_get_buffer(store, piece->key, piece->key_size, &buffer);
+            given_up ? YOLK_ERR_TIMEOUT
+                     : yolk_store_get_buffer(store, piece->key, piece->key_size, &buffer);
         for (size_t j = piece->first; j < piece->first + piece->count; j++) {
             struct fragment *fragment = &ranges->fragments[j];
             fragment->result =
-                status == YOLK_OK ? copy_fragment(&buffer, fragment) : (int64_t)status;
+                status == YOLK_OK ? copy_fragment(store, &buffer, fragment) : (int64_t)status;
         }
         if (status == YOLK_OK)
             yolk_store_release_buffer(store, &buffer);
-        else if (first == YOLK_OK)
-            first = status;
+        else if (!given_up)
+            (void)code_of_failure(status);
+        given_up =
+            given_up || calls_give_up(start_ms, timeout_ms, status, ranges->piece_count - 1 - i);
     }
-    return first;
+}
+
+/* What one get of chosen ranges is made of. */
+struct selection {
+    struct yolk_kv *kvs;
+    struct yolk_slice *slices;
+    struct fragment **order; /* those to read: by piece, then by their place in the value */
+    size_t *kv_of;           /* as order */
+    size_t kv_count, slice_count, count;
+};
+
+static int by_from(const void *left, const void *right)
+{
+    const struct fragment *a = *(struct fragment *const *)left;
+    const struct fragment *b = *(struct fragment *const *)right;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+static int by_to(const void *left, const void *right)
+{
+    const struct fragment *a = *(struct fragment *const *)left;
+    const struct fragment *b = *(struct fragment *const *)right;
+    return a->to < b->to ? -1 : a->to > b->to;
+}
+
+/* The sizes of all values, in one question; no byte of them moves. */
+static enum yolk_status ask_sizes(struct yolk_store *store, const struct ranges *ranges,
+                                  struct selection *selection)
+{
+    static const struct yolk_slice nothing = {YOLK_SKIP, INT64_MAX};
+    for (size_t i = 0; i < ranges->piece_count; i++)
+        selection->kvs[i] = (struct yolk_kv){.key = ranges->pieces[i].key,
+                                             .key_size = ranges->pieces[i].key_size,
+                                             .slices = &nothing,
+                                             .slice_count = 1,
+                                             .result = YOLK_ERR_INVALID};
+    return yolk_store_get(store, selection->kvs, ranges->piece_count);
+}
+
+/* Those that are in their values, in order; the others have their results. */
+static void select_fragments(struct ranges *ranges, struct selection *selection)
+{
+    for (size_t i = 0; i < ranges->piece_count; i++) {
+        const struct piece *piece = &ranges->pieces[i];
+        int64_t size = selection->kvs[i].result;
+        size_t begin = selection->count;
+        for (size_t j = piece->first; j < piece->first + piece->count; j++) {
+            struct fragment *fragment = &ranges->fragments[j];
+            uint64_t all = size < 0 ? 0 : (uint64_t)size;
+            bool inside = fragment->to != 0 && fragment->from <= all &&
+                          fragment->size <= all - fragment->from;
+            fragment->result = size < 0 ? size : inside ? 0 : YOLK_ERR_INVALID;
+            if (size >= 0 && inside && fragment->size > 0)
+                selection->order[selection->count++] = fragment;
+        }
+        if (selection->count > begin)
+            qsort(selection->order + begin, selection->count - begin, sizeof(selection->order[0]),
+                  by_from);
+        for (size_t j = begin; j < selection->count; j++)
+            selection->kv_of[j] = i; /* its piece, for now */
+    }
+}
+
+/* Whether two of them write to the same bytes. False: no memory to tell. */
+static bool meet(const struct selection *selection, bool *overlap)
+{
+    size_t bytes = selection->count * sizeof(selection->order[0]);
+    struct fragment **sorted = malloc(bytes + 1);
+    *overlap = false;
+    if (sorted == NULL)
+        return false;
+    memcpy(sorted, selection->order, bytes);
+    qsort(sorted, selection->count, sizeof(sorted[0]), by_to);
+    for (size_t i = 1; i < selection->count && !*overlap; i++)
+        *overlap = sorted[i]->to - sorted[i - 1]->to < sorted[i - 1]->size;
+    free(sorted);
+    return true;
+}
+
+static void add_slice(struct selection *selection, void *pointer, uint64_t size)
+{
+    if (size == 0)
+        return;
+    selection->slices[selection->slice_count++] = (struct yolk_slice){pointer, size};
+    selection->kvs[selection->kv_count - 1].slice_count++;
+}
+
+/* One item of the get for each value, another one for ranges that overlap in it. */
+static void make_kvs(const struct ranges *ranges, struct selection *selection)
+{
+    uint64_t at = 0;
+    size_t piece = SIZE_MAX;
+    for (size_t i = 0; i < selection->count; i++) {
+        const struct fragment *fragment = selection->order[i];
+        if (selection->kv_of[i] != piece || fragment->from < at) {
+            if (selection->kv_count > 0)
+                add_slice(selection, YOLK_SKIP, INT64_MAX - at);
+            piece = selection->kv_of[i];
+            at = 0;
+            selection->kvs[selection->kv_count++] =
+                (struct yolk_kv){.key = ranges->pieces[piece].key,
+                                 .key_size = ranges->pieces[piece].key_size,
+                                 .slices = selection->slices + selection->slice_count,
+                                 .result = YOLK_ERR_INVALID};
+        }
+        add_slice(selection, YOLK_SKIP, fragment->from - at);
+        add_slice(selection, (void *)(uintptr_t)fragment->to, fragment->size);
+        at = fragment->from + fragment->size;
+        selection->kv_of[i] = selection->kv_count - 1;
+    }
+    if (selection->kv_count > 0)
+        add_slice(selection, YOLK_SKIP, INT64_MAX - at);
+}
+
+/* All of them by one call, which moves nothing else of values in memory. False: no memory. */
+static bool read_selected(struct yolk_store *store, struct ranges *ranges,
+                          struct selection *selection, uint64_t timeout_ms)
+{
+    bool overlap;
+    enum yolk_status status = ask_sizes(store, ranges, selection);
+    if (status != YOLK_OK)
+        (void)code_of_failure(status);
+    select_fragments(ranges, selection);
+    if (!meet(selection, &overlap))
+        return false;
+    if (overlap) {
+        read_in_order(store, ranges, timeout_ms);
+        return true;
+    }
+    make_kvs(ranges, selection);
+    status = yolk_store_get(store, selection->kvs, selection->kv_count);
+    if (status != YOLK_OK)
+        (void)code_of_failure(status);
+    for (size_t i = 0; i < selection->count; i++) {
+        struct fragment *fragment = selection->order[i];
+        int64_t size = selection->kvs[selection->kv_of[i]].result;
+        fragment->result = (int64_t)fragment->size;
+        if (size < 0)
+            fragment->result = size;
+        else if (fragment->from + fragment->size > (uint64_t)size) /* it was replaced meanwhile */
+            fragment->result = YOLK_ERR_INVALID;
+    }
+    return true;
+}
+
+/* Without the GIL. */
+static void read_all(struct yolk_store *store, struct ranges *ranges, uint64_t timeout_ms)
+{
+    size_t items =
+        ranges->fragment_count > ranges->piece_count ? ranges->fragment_count : ranges->piece_count;
+    if (items == 0)
+        return;
+    struct selection selection = {
+        .kvs = calloc(items, sizeof(*selection.kvs)),
+        .slices = calloc(3 * items, sizeof(*selection.slices)),
+        .order = calloc(items, sizeof(struct fragment *)),
+        .kv_of = calloc(items, sizeof(*selection.kv_of)),
+    };
+    if (selection.kvs == NULL || selection.slices == NULL || selection.order == NULL ||
+        selection.kv_of == NULL || !read_selected(store, ranges, &selection, timeout_ms)) {
+        (void)code_of_failure(YOLK_ERR_NO_MEMORY);
+        for (size_t i = 0; i < ranges->fragment_count; i++)
+            ranges->fragments[i].result = YOLK_ERR_NO_MEMORY;
+    }
+    free(selection.kvs);
+    free(selection.slices);
+    free(selection.order);
+    free(selection.kv_of);
 }
 
 /* The results in the shape of the sizes. */
@@ -223,13 +399,11 @@ static void perform(struct store *self, struct ranges *ranges)
     struct session *session = calls_enter(self);
     if (session == NULL)
         return; /* the results are CLOSED's code already, which is INVALID's */
-    enum yolk_status status;
+    uint64_t timeout_ms = self->timeout_ms;
     PyThreadState *thread = PyEval_SaveThread();
-    status = read_all(session_store(session), ranges);
+    read_all(session_store(session), ranges, timeout_ms);
     session_leave(session);
     PyEval_RestoreThread(thread);
-    if (status != YOLK_OK)
-        (void)code_of_failure(status);
     for (size_t i = 0; i < ranges->fragment_count; i++) {
         if (ranges->fragments[i].result == YOLK_ERR_INVALID)
             (void)code_with_text(YOLK_ERR_INVALID, "a range is not in its value, or its buffer is "

@@ -35,11 +35,15 @@ struct session *session_open(const struct yolk_store_options *options, int64_t *
         return NULL;
     }
     enum yolk_status status = yolk_store_open(options, &session->store);
-    *code = status == YOLK_OK ? 0 : code_of_failure(status);
-    if (status != YOLK_OK) {
+    /* OBJECT_NOT_FOUND is said of keys: a host that nobody knows is a master that is not reached.
+     */
+    *code = status == YOLK_OK
+                ? 0
+                : code_of_failure(status == YOLK_ERR_NOT_FOUND ? YOLK_ERR_LINK : status);
+    if (status != YOLK_OK && session->store == NULL) {
         free(session);
         return NULL;
-    }
+    } /* else a part of an EGM pool is left, for close() */
     session->pid = getpid();
     (void)pthread_mutex_init(&session->lock, NULL);
     (void)pthread_cond_init(&session->idle, NULL);

@@ -10,23 +10,26 @@
 
 static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
 {
-    static char *names[] = {"master",     "name",        "host",           "segment_size",
-                            "ssd_size",   "ssd_path",    "transport",      "secret_file",
-                            "timeout_ms", "put_wait_ms", "zero_copy_only", "exist_timeout_ms",
-                            "tenant_id",  "real_client", "pool_size",      "connect_wait_ms",
-                            NULL};
+    static char *names[] = {"master",          "name",           "host",
+                            "segment_size",    "ssd_size",       "ssd_path",
+                            "transport",       "secret_file",    "timeout_ms",
+                            "put_wait_ms",     "zero_copy_only", "exist_timeout_ms",
+                            "tenant_id",       "real_client",    "pool_size",
+                            "connect_wait_ms", "egm_enabled",    "egm_numa_nodes",
+                            "egm_handle_type", "egm_chunk_size", NULL};
     struct store *self = (struct store *)object;
     struct yolk_store_options options;
     unsigned long long segment_size, ssd_size, timeout_ms, put_wait_ms, exist_timeout_ms, pool_size,
-        connect_wait_ms;
+        connect_wait_ms, egm_chunk_size = 0;
     int zero_copy_only;
     int64_t code;
     yolk_store_options_init(&options);
-    if (!argument_parse(args, named, "zzzKKzzzKKpKzzKK", names, &options.master, &options.name,
+    if (!argument_parse(args, named, "zzzKKzzzKKpKzzKK|pzzK", names, &options.master, &options.name,
                         &options.host, &segment_size, &ssd_size, &options.ssd_path,
                         &options.transport, &options.secret_file, &timeout_ms, &put_wait_ms,
                         &zero_copy_only, &exist_timeout_ms, &options.tenant_id,
-                        &options.real_client, &pool_size, &connect_wait_ms))
+                        &options.real_client, &pool_size, &connect_wait_ms, &options.egm_enabled,
+                        &options.egm_numa_nodes, &options.egm_handle_type, &egm_chunk_size))
         return NULL;
     if (self->session != NULL || self->opening)
         return PyLong_FromLongLong(
@@ -37,9 +40,13 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     options.put_wait_ms = put_wait_ms;
     options.pool_size_bytes = pool_size;
     options.connect_wait_ms = connect_wait_ms;
+    options.egm_chunk_bytes_max = egm_chunk_size;
     options.plugin_paths = getenv("YOLK_PLUGIN_PATHS");
     const char *huge = getenv("MC_STORE_USE_HUGEPAGE");
     options.huge_pages = huge != NULL && huge[0] != '\0' && huge[0] != '0';
+    enum yolk_status status = yolk_store_options_environment(&options);
+    if (status != YOLK_OK)
+        return PyLong_FromLongLong(code_of_failure(status));
     struct session *session;
     self->opening = 1;
     PyThreadState *thread = PyEval_SaveThread();
@@ -48,6 +55,7 @@ static PyObject *store_open(PyObject *object, PyObject *args, PyObject *named)
     self->opening = 0;
     self->zero_copy_only = zero_copy_only;
     self->exist_timeout_ms = exist_timeout_ms;
+    self->timeout_ms = timeout_ms;
     if (session != NULL)
         session_own(session, &self->session);
     return PyLong_FromLongLong(code);
@@ -93,11 +101,13 @@ static PyObject *store_health_check(PyObject *object, PyObject *unused)
     struct store *self = (struct store *)object;
     (void)unused;
     struct session *session = calls_enter(self);
+    /* One that a close() could not finish still tells how it is; nobody ends it under the GIL. */
     if (session == NULL)
-        return PyLong_FromLong(1);
-    int connected = yolk_store_is_connected(session_store(session));
+        return PyLong_FromLong(
+            self->session == NULL ? 1 : yolk_store_health(session_store(self->session)));
+    int health = yolk_store_health(session_store(session));
     session_leave(session);
-    return PyLong_FromLong(connected ? 0 : 2);
+    return PyLong_FromLong(health);
 }
 
 /* ---- memory ---- */
@@ -108,8 +118,8 @@ static PyObject *store_register_buffer(PyObject *object, PyObject *args, PyObjec
     PyObject *pointer_object, *size_object;
     uint64_t pointer, size;
     if (!argument_parse(args, named, "OO:register_buffer", names, &pointer_object, &size_object) ||
-        argument_address(pointer_object, &pointer) != 0 ||
-        argument_address(size_object, &size) != 0)
+        argument_number(pointer_object, names[0], &pointer) != 0 ||
+        argument_number(size_object, names[1], &size) != 0)
         return NULL;
     struct session *session = calls_enter((struct store *)object);
     if (session == NULL)
@@ -128,7 +138,7 @@ static PyObject *store_unregister_buffer(PyObject *object, PyObject *args, PyObj
     PyObject *pointer_object;
     uint64_t pointer;
     if (!argument_parse(args, named, "O:unregister_buffer", names, &pointer_object) ||
-        argument_address(pointer_object, &pointer) != 0)
+        argument_number(pointer_object, names[0], &pointer) != 0)
         return NULL;
     struct session *session = calls_enter((struct store *)object);
     if (session == NULL)
@@ -148,7 +158,7 @@ static PyObject *store_alloc_from_mem_pool(PyObject *object, PyObject *args, PyO
     uint64_t size;
     void *memory = NULL;
     if (!argument_parse(args, named, "O:alloc_from_mem_pool", names, &size_object) ||
-        argument_address(size_object, &size) != 0)
+        argument_number(size_object, names[0], &size) != 0)
         return NULL;
     struct session *session = calls_enter((struct store *)object);
     if (session == NULL)
@@ -179,7 +189,9 @@ static PyMethodDef methods[] = {
      "close($self, /)\n--\n\nWaits for the calls in progress, takes this process's memory out of "
      "the cluster and ends the session. 0, also if it was closed before; setup() may follow."},
     {"health_check", store_health_check, METH_NOARGS,
-     "health_check($self, /)\n--\n\n0: the master answers; 1: not set up; 2: no session now."},
+     "health_check($self, /)\n--\n\n0: the master answers; 1: not set up; 2: no session now; 3: "
+     "close() "
+     "left something, call it again; 4: the CUDA driver would not take memory back."},
     METHOD(alloc_from_mem_pool, "($self, size)",
            "The address of `size` bytes of the pool that setup_dummy() made: page-aligned, zeroed, "
            "registered, until close(). 0 if there is not so much."),
@@ -219,6 +231,10 @@ static PyMethodDef methods[] = {
     METHOD(get_buffer, "($self, key)",
            "A BufferHandle of the value where it lies; None if it is not there, or on an error."),
     METHOD(batch_get_buffer, "($self, keys)", "A list of what get_buffer() gives."),
+    METHOD(get_device_buffer, "($self, key, device=0)",
+           "A DeviceBuffer of the value where it lies, for kernels on GPUs of this process (memory "
+           "of EGM pools and GPUs of the NVLink domain); None if it is not there, not reached by "
+           "GPUs, or on an error. device: the GPU that tensors made from it are said to be on."),
     METHOD(get_into, "($self, key, buffer_ptr, size)",
            "Reads the value into the `size` bytes at the address. Its size, or a negative code."),
     METHOD(batch_get_into, "($self, keys, buffer_ptrs, sizes)",
@@ -241,6 +257,11 @@ static PyMethodDef methods[] = {
     METHOD(remove, "($self, key, force=False)",
            "0, or a negative code: -704 not there, -706 leased to a reader and not `force`."),
     METHOD(batch_remove, "($self, keys, force=False)", "A list of what remove() gives."),
+    METHOD(
+        batch_replica_clear, "($self, keys, segment_name='')",
+        "Drops the copies that lie in memory of the node of that name (get_hostname() there) and "
+        "leaves the others, so those in GDS files; with '' the values as a whole. A list of the "
+        "keys of which something was dropped: not those leased to a reader."),
     METHOD(remove_all, "($self, force=False)",
            "Removes every value, those leased to readers only with `force`. How many, or a "
            "negative code."),

@@ -21,6 +21,7 @@ struct http_exchange {
     uint64_t number;
     struct http_request request;
     bool continued, asked, answered;
+    unsigned allowed;     /* methods of the page that does not take the one it was asked by */
     http_produce produce; /* NULL: the answer does not come in pieces */
     uint64_t cursor, until_ns;
 };
@@ -46,6 +47,7 @@ static const char *reason_of(int code)
         {403, "Forbidden"},
         {404, "Not Found"},
         {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
         {409, "Conflict"},
         {411, "Length Required"},
         {413, "Content Too Large"},
@@ -76,12 +78,34 @@ static void write_head(struct http_exchange *exchange, int code, const char *typ
     (void)!loop_stream_write(exchange->stream, header, (size_t)size);
 }
 
+/* What a page takes that was asked by another method. */
+static void write_allowed(unsigned methods, char *text, size_t room)
+{
+    static const struct {
+        unsigned method;
+        const char *names;
+    } known[] = {
+        {HTTP_GET, "GET, HEAD"}, {HTTP_PUT, "PUT"}, {HTTP_POST, "POST"}, {HTTP_DELETE, "DELETE"}};
+    const char *before = "Allow: ";
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (!(methods & known[i].method))
+            continue;
+        int size = snprintf(text, room, "%s%s", before, known[i].names);
+        text += size;
+        room -= (size_t)size;
+        before = ", ";
+    }
+    snprintf(text, room, "\r\n");
+}
+
 void http_answer(struct http_exchange *exchange, int code, const char *type,
                  const struct base_buf *body)
 {
-    char length[64];
-    snprintf(length, sizeof(length), "Content-Length: %zu\r\n", body->size);
-    write_head(exchange, code, type, length);
+    char headers[256];
+    int size = snprintf(headers, sizeof(headers), "Content-Length: %zu\r\n", body->size);
+    if (exchange->allowed)
+        write_allowed(exchange->allowed, headers + size, sizeof(headers) - (size_t)size);
+    write_head(exchange, code, type, headers);
     if (exchange->request.method != HTTP_HEAD && body->size > 0)
         (void)!loop_stream_write(exchange->stream, body->data, body->size);
     loop_stream_close(exchange->stream, YOLK_ERR_CANCELED, true);
@@ -182,9 +206,10 @@ static const struct http_page *find_page(struct http_exchange *exchange)
             continue;
         if ((page->methods & method) != 0 && (method == HTTP_GET || !request->from_page))
             return page;
-        if ((page->methods & method) == 0)
+        if ((page->methods & method) == 0) {
+            exchange->allowed = page->methods;
             http_answer_text(exchange, 405, "This page does not take this method.");
-        else
+        } else
             http_answer_text(exchange, 403, "Pages of browsers change nothing here.");
         return NULL;
     }
@@ -260,6 +285,19 @@ static void forget(struct http_exchange *exchange)
         server->open[i] = server->open[i + 1];
 }
 
+static bool on_late(void *self, struct loop_stream *stream)
+{
+    (void)stream;
+    struct http_exchange *exchange = self;
+    if (exchange->answered)
+        return false; /* it is the peer who does not take it */
+    if (exchange->asked)
+        http_answer_text(exchange, 503, "There is no answer in time.");
+    else
+        http_answer_text(exchange, 408, "The request did not come whole in time.");
+    return true;
+}
+
 static void on_closed(void *self, struct loop_stream *stream, enum yolk_status reason)
 {
     (void)stream, (void)reason;
@@ -296,7 +334,7 @@ static bool on_accept(void *self, struct loop_stream *stream, const struct net_a
     exchange->number = ++server->last_number;
     server->open[server->open_count++] = exchange;
     *options = (struct loop_stream_options){
-        .callbacks = {.input = on_input, .closed = on_closed},
+        .callbacks = {.input = on_input, .late = on_late, .closed = on_closed},
         .self = exchange,
         .input_max = HTTP_HEAD_MAX + server->options.body_max,
         .output_max = HTTP_ANSWER_MAX + 1024,

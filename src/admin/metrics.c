@@ -107,6 +107,8 @@ static int upstream_requests(const struct admin_figures *all, struct base_buf *o
          m->put_exists + m->put_no_space},
         {"put_end", WIRE_PUT_END, true, m->put_ends, 0},
         {"put_revoke", WIRE_PUT_REVOKE, true, m->put_revokes, 0},
+        {"replica_clear", WIRE_REPLICA_CLEAR, true, m->replica_clears + m->replica_clears_refused,
+         m->replica_clears_refused},
         {"remove", WIRE_REMOVE, false, 0, 0},
         {"remove_all", WIRE_REMOVE_ALL, false, 0, 0},
         {"mount_segment", WIRE_SEGMENT_MOUNT, false, 0, 0},
@@ -188,14 +190,27 @@ int admin_summary_text(const struct admin_figures *figures, struct base_buf *out
     double percent =
         m->capacity_bytes ? 100.0 * (double)m->live_bytes / (double)m->capacity_bytes : 0;
     uint64_t misses = m->miss_never_stored + m->miss_evicted + m->miss_expired + m->miss_error;
-    return base_buf_printf(out,
-                           "memory %s of %s (%.1f%%), not yet reusable %s | keys %" PRIu64
-                           " (+%" PRIu64 " being written) | segments %" PRIu64 " | clients %" PRIu64
-                           " | requests %" PRIu64 " | gets %" PRIu64 " hit %" PRIu64
-                           " missed | puts %" PRIu64 " | evicted %" PRIu64 " | up %" PRIu64 " s\n",
-                           live, capacity, percent, limbo, m->objects, m->objects_open, m->segments,
-                           m->sessions, m->requests, m->get_hits, misses, m->put_ends, m->evictions,
-                           figures->uptime_ms / 1000);
+    int status = base_buf_printf(out, "memory %s of %s (%.1f%%), not yet reusable %s", live,
+                                 capacity, percent, limbo);
+    if (status == YOLK_OK && m->gds_segments > 0) {
+        approximate(m->gds_live_bytes, live, sizeof(live));
+        approximate(m->gds_capacity_bytes, capacity, sizeof(capacity));
+        approximate(m->gds_limbo_bytes, limbo, sizeof(limbo));
+        status = base_buf_printf(out,
+                                 " | gds %s of %s, not yet reusable %s, keys %" PRIu64
+                                 ", hit %" PRIu64 ", evicted %" PRIu64,
+                                 live, capacity, limbo, m->gds_objects, m->get_hits_gds,
+                                 m->gds_evictions);
+    }
+    if (status != YOLK_OK)
+        return status;
+    return base_buf_printf(
+        out,
+        " | keys %" PRIu64 " (+%" PRIu64 " being written) | segments %" PRIu64 " | clients %" PRIu64
+        " | requests %" PRIu64 " | gets %" PRIu64 " hit %" PRIu64 " missed | puts %" PRIu64
+        " | evicted %" PRIu64 " | up %" PRIu64 " s\n",
+        m->objects, m->objects_open, m->segments, m->sessions, m->requests, m->get_hits, misses,
+        m->put_ends, m->evictions, figures->uptime_ms / 1000);
 }
 
 int admin_health_text(const struct admin_figures *figures, struct base_buf *out)

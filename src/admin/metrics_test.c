@@ -74,6 +74,19 @@ static void test_summary_is_one_line(void **state)
     assert_int_equal(admin_summary_text(&figures, &text), YOLK_OK);
     assert_ptr_equal(memchr(text.data, '\n', text.size), text.data + text.size - 1);
     assert_non_null(memmem(text.data, text.size, "3.00 GiB of 4.00 GiB (75.0%)", 28));
+    assert_null(memmem(text.data, text.size, "gds", 3)); /* nobody has such a file */
+    figures.master.gds_segments = 1;
+    figures.master.gds_live_bytes = 5 * MIB;
+    figures.master.gds_capacity_bytes = 16 * MIB;
+    figures.master.gds_objects = 3;
+    figures.master.get_hits_gds = 9;
+    figures.master.gds_evictions = 2;
+    base_buf_clear(&text);
+    assert_int_equal(admin_summary_text(&figures, &text), YOLK_OK);
+    assert_ptr_equal(memchr(text.data, '\n', text.size), text.data + text.size - 1);
+    static const char gds[] =
+        " | gds 5.00 MiB of 16.00 MiB, not yet reusable 0 B, keys 3, hit 9, evicted 2 | keys 17";
+    assert_non_null(memmem(text.data, text.size, gds, strlen(gds)));
     /* No room: an error, not half a text. */
     base_buf_free(&text);
     base_buf_init(&text, 10);

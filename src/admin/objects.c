@@ -25,21 +25,43 @@ static void add_endpoint(struct base_json_writer *json, const struct master_repl
         base_json_string(json, replica->name, strlen(replica->name));
 }
 
+static void add_id(struct base_json_writer *json, const char *name, const uint8_t id[16])
+{
+    char text[33];
+    for (size_t i = 0; i < 16; i++)
+        snprintf(text + 2 * i, 3, "%02x", id[i]);
+    base_json_text(json, name, text);
+}
+
+/* The six fields of the descriptor. */
+static void add_gds(struct base_json_writer *json, const struct master_key_view *view,
+                    const struct master_replica_view *replica)
+{
+    add_id(json, "owner_client_id", replica->client_id);
+    add_id(json, "storage_id", replica->storage_id);
+    base_json_number(json, "storage_generation", replica->storage_generation);
+    base_json_number(json, "value_offset", replica->offset);
+    base_json_number(json, "value_size", view->size);
+    base_json_number(json, "allocated_size", replica->allocated);
+}
+
 static void add_replicas(struct base_json_writer *json, const struct master_key_view *view,
-                         bool disk)
+                         enum wire_medium medium)
 {
     bool first = true;
     base_json_raw(json, "[");
     for (uint32_t i = 0; i < view->count; i++) {
         const struct master_replica_view *replica = &view->replicas[i];
-        if (replica->disk != disk)
+        if (replica->medium != medium)
             continue;
         base_json_raw(json, first ? "" : ",");
         first = false;
         base_json_open(json, '{');
+        if (medium == WIRE_MEDIUM_GDS)
+            add_gds(json, view, replica);
         base_json_number(json, "size_", view->size);
         base_json_number(json, "buffer_address_", replica->offset);
-        base_json_text(json, "protocol_", disk ? "file" : "tcp");
+        base_json_text(json, "protocol_", admin_protocol(medium));
         add_endpoint(json, replica);
         base_json_close(json, '}');
     }
@@ -100,7 +122,7 @@ void admin_page_query_key(void *self, struct http_exchange *exchange)
     base_json_open(&json, '{');
     base_json_bool(&json, "success", true);
     base_json_name(&json, "data");
-    add_replicas(&json, &view, false);
+    add_replicas(&json, &view, WIRE_MEDIUM_MEMORY);
     base_json_raw(&json, "}\n");
     admin_finish(exchange, 200, ADMIN_TYPE_JSON, json.status, &body);
 }
@@ -121,9 +143,11 @@ static void add_key(const struct admin_http *http, struct base_json_writer *json
         base_json_text(json, "error", error_name(view.status));
     } else {
         base_json_name(json, "values");
-        add_replicas(json, &view, false);
+        add_replicas(json, &view, WIRE_MEDIUM_MEMORY);
         base_json_name(json, "local_disk_values");
-        add_replicas(json, &view, true);
+        add_replicas(json, &view, WIRE_MEDIUM_LOCAL_DISK);
+        base_json_name(json, "gds_values");
+        add_replicas(json, &view, WIRE_MEDIUM_GDS);
     }
     base_json_close(json, '}');
 }
@@ -213,10 +237,23 @@ void admin_page_all_keys(void *self, struct http_exchange *exchange)
 
 /* ---- what changes something ---- */
 
-static bool is_true(const struct http_text *text)
+/* false after answering what is neither. */
+static bool read_flag(struct http_exchange *exchange, const char *name, bool *value)
 {
-    return text && ((text->size == 4 && memcmp(text->data, "true", 4) == 0) ||
-                    (text->size == 1 && text->data[0] == '1'));
+    static const char *const words[] = {"false", "0", "true", "1"};
+    const struct http_text *text = http_query(http_exchange_request(exchange), name);
+    char said[64];
+    *value = false;
+    for (size_t i = 0; text && i < sizeof(words) / sizeof(words[0]); i++) {
+        *value = i >= 2;
+        if (text->size == strlen(words[i]) && memcmp(text->data, words[i], text->size) == 0)
+            return true;
+    }
+    if (!text)
+        return true;
+    snprintf(said, sizeof(said), "%s must be true or false", name);
+    admin_fail(exchange, 400, UPSTREAM_INVALID_PARAMS, said);
+    return false;
 }
 
 void admin_page_remove_all(void *self, struct http_exchange *exchange)
@@ -225,9 +262,10 @@ void admin_page_remove_all(void *self, struct http_exchange *exchange)
     const struct http_request *request = http_exchange_request(exchange);
     const struct http_text *text = http_query(request, "tenant_id");
     char tenant[MAX_TENANT_SIZE + 1];
-    if (admin_is_guarded(http, exchange) || !admin_read_tenant(exchange, tenant))
+    bool force;
+    if (admin_is_guarded(http, exchange) || !admin_read_tenant(exchange, tenant) ||
+        !read_flag(exchange, "force", &force))
         return;
-    bool force = is_true(http_query(request, "force"));
     uint64_t number = http_exchange_defer(exchange, REMOVE_ALL_MS);
     /* "tenant_id=" is the default tenant, as on the other pages, and not all of them. */
     if (server_remove_all(http->server, text ? tenant : NULL, force, number) != YOLK_OK)

@@ -6,6 +6,7 @@
 #include "admin/http.h"
 #include "base/json_write.h"
 #include "base/limits.h"
+#include "wire/msg.h"
 
 #define ADMIN_TYPE_JSON "application/json; charset=utf-8"
 
@@ -35,6 +36,11 @@ struct base_json_writer admin_json_start(struct base_buf *body);
 void admin_finish(struct http_exchange *exchange, int code, const char *type, int status,
                   struct base_buf *body);
 void admin_fail(struct http_exchange *exchange, int code, int error, const char *text);
+/* How what is of this medium is reached, in Mooncake's pages. */
+static inline const char *admin_protocol(uint32_t medium)
+{
+    return medium == WIRE_MEDIUM_MEMORY ? "tcp" : medium == WIRE_MEDIUM_GDS ? "gds" : "file";
+}
 /* True after answering, when pages must not show or change objects. */
 bool admin_is_guarded(const struct admin_http *http, struct http_exchange *exchange);
 /* ?tenant_id=, default without it; false after answering. */

@@ -69,10 +69,12 @@ static void add_detail(void *self, const struct master_segment_view *segment)
     size_t size = tcp ? strcspn(tcp + 4, ";, \n") : 0;
     base_json_name(json, "te_endpoint");
     base_json_string(json, tcp ? tcp + 4 : at.name, tcp ? size : strlen(at.name));
-    base_json_text(json, "protocol", segment->disk ? "file" : "tcp");
+    base_json_text(json, "protocol", admin_protocol(segment->medium));
     base_json_text(json, "status", status_name(status_of(segment)));
     base_json_number(json, "allocator_used_bytes", segment->used_bytes);
     base_json_number(json, "allocator_capacity_bytes", segment->size);
+    base_json_number(json, "keys", segment->live_count);
+    base_json_number(json, "readable_bytes", segment->live_bytes);
     base_json_name(json, "allocator_usage_percent");
     base_json_raw(json, "%.4f",
                   segment->size ? 100.0 * (double)segment->used_bytes / (double)segment->size

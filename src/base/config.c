@@ -77,24 +77,27 @@ static void format_bound(const struct base_setting_info *info, uint64_t bound, c
         snprintf(text, size, "%llu", (unsigned long long)bound);
 }
 
-static int check_bounds(const struct base_setting_info *info, const char *name, const char *text,
-                        uint64_t number)
+/* kind: "" or what the value has to be besides, with a space behind it. */
+static int out_of_bounds(const struct base_setting_info *info, const char *name, const char *text,
+                         const char *kind)
 {
     char low[32];
     char high[32];
-    if (number >= info->minimum && (info->maximum == 0 || number <= info->maximum))
-        return YOLK_OK;
     format_bound(info, info->minimum, low, sizeof(low));
     if (info->maximum == 0)
-        return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be at least %s", name, text, low);
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be %sat least %s", name, text,
+                         kind, low);
     format_bound(info, info->maximum, high, sizeof(high));
-    return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be from %s to %s", name, text, low,
-                     high);
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be %sfrom %s to %s", name, text, kind,
+                     low, high);
 }
 
-static bool is_plain_number(const char *text)
+static int check_bounds(const struct base_setting_info *info, const char *name, const char *text,
+                        uint64_t number)
 {
-    return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+    return number >= info->minimum && (info->maximum == 0 || number <= info->maximum)
+               ? YOLK_OK
+               : out_of_bounds(info, name, text, "");
 }
 
 static int parse_value(const struct base_setting_info *info, const char *name, const char *text,
@@ -106,6 +109,8 @@ static int parse_value(const struct base_setting_info *info, const char *name, c
         if (info->choices != NULL && !is_choice(info, text))
             status = base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": must be one of %s", name, text,
                                info->choices);
+        else if (info->never_empty && text[0] == '\0')
+            status = base_fail(YOLK_ERR_CONFIG, 0, "%s: \"\": must be %s", name, info->value_name);
         return status;
     case CONFIG_JSON:
         return check_json(name, text);
@@ -115,22 +120,18 @@ static int parse_value(const struct base_setting_info *info, const char *name, c
         return base_parse_ratio(name, text, &value->ratio);
     case CONFIG_U64:
         status = base_parse_u64(name, text, &value->number);
+        if (status != YOLK_OK)
+            status = out_of_bounds(info, name, text, "a whole number ");
         break;
     case CONFIG_SIZE:
         status = base_parse_size(name, text, &value->number);
         break;
     case CONFIG_DURATION:
-        status = base_parse_duration_ms(name, text, &value->number);
+        status = base_parse_duration_ms(name, text, scale, &value->number);
         break;
     }
     if (status != YOLK_OK)
         return status;
-    if (scale > 1 && is_plain_number(text)) {
-        if (value->number > UINT64_MAX / scale)
-            return base_fail(YOLK_ERR_CONFIG, 0, "%s: \"%.64s\": the number is too large", name,
-                             text);
-        value->number *= scale;
-    }
     return check_bounds(info, name, text, value->number);
 }
 
@@ -384,6 +385,47 @@ static void tell_of(const struct base_config *config, const char *entry, size_t 
         log_warn("%.*s has no effect: %s", (int)size, entry, row->why);
 }
 
+/* By how many letters left out, added or changed the names differ; more than two: 3. */
+static unsigned letters_apart(const char *a, size_t a_size, const char *b, size_t b_size)
+{
+    enum { MOST = 3 };
+    unsigned row[SETTING_VARIABLE_MAX + 1];
+    if (a_size > b_size + 2 || b_size > a_size + 2 || b_size > SETTING_VARIABLE_MAX)
+        return MOST;
+    for (size_t k = 0; k <= b_size; k++)
+        row[k] = (unsigned)k;
+    for (size_t i = 1; i <= a_size; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t k = 1; k <= b_size; k++) {
+            unsigned above = row[k], best = diagonal + (a[i - 1] != b[k - 1]);
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[k - 1] + 1 < best)
+                best = row[k - 1] + 1;
+            diagonal = above;
+            row[k] = best;
+        }
+    }
+    return row[b_size] < MOST ? row[b_size] : MOST;
+}
+
+/* YOLK_* that mean nothing here may belong to scripts and tests; but what is almost the name of a
+ * setting was meant to be it. */
+static void tell_of_slip(const char *entry, size_t size)
+{
+    char variable[SETTING_VARIABLE_MAX];
+    for (int i = 0; i < SET_COUNT; i++) {
+        const char *name = base_setting_variable(base_setting_info((enum base_setting)i), variable);
+        size_t length = strlen(name);
+        /* Of short names two letters are too many. */
+        if (letters_apart(entry, size, name, length) > (length >= 12 ? 2u : 1u))
+            continue;
+        log_warn("%.*s is no setting and is ignored: is %s meant?", (int)size, entry, name);
+        return;
+    }
+}
+
 int base_config_environment(struct base_config *config, char *const *environment)
 {
     char unknown[512] = "";
@@ -400,9 +442,10 @@ int base_config_environment(struct base_config *config, char *const *environment
             if (status != YOLK_OK)
                 return status;
         }
-        /* YOLK_* that mean nothing here may belong to scripts and tests. */
         if (!known && upstream)
             tell_of(config, *entry, (size_t)(equals - *entry), unknown, sizeof(unknown));
+        else if (!known && !config->quiet)
+            tell_of_slip(*entry, (size_t)(equals - *entry));
     }
     if (unknown[0] != '\0' && !config->quiet)
         log_warn("these environment variables mean nothing here and are ignored: %s", unknown);
@@ -414,7 +457,7 @@ int base_config_environment(struct base_config *config, char *const *environment
 /* What a plug-in calls its transport is known when it is loaded. */
 static bool is_transport(const struct base_config *config)
 {
-    static const char *const built_in[] = {"auto", "shm", "tcp", "loop"};
+    static const char *const built_in[] = {"auto", "shm", "tcp", "loop", "nvlink"};
     const char *name = base_config_string(config, SET_TRANSPORT);
     for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
         if (strcmp(name, built_in[i]) == 0)
@@ -422,22 +465,33 @@ static bool is_transport(const struct base_config *config)
     return base_config_string(config, SET_PLUGIN_PATHS)[0] != '\0';
 }
 
+static int check_eviction(const struct base_config *config, enum base_setting ratio,
+                          enum base_setting high)
+{
+    if (base_config_ratio(config, high) >= base_config_ratio(config, ratio))
+        return YOLK_OK;
+    return base_fail(YOLK_ERR_CONFIG, 0, "%s is %g: must not exceed %s, which is %g",
+                     base_setting_info(ratio)->flag, base_config_ratio(config, ratio),
+                     base_setting_info(high)->flag, base_config_ratio(config, high));
+}
+
 int base_config_check(const struct base_config *config)
 {
     if (!is_transport(config))
         return base_fail(YOLK_ERR_CONFIG, 0,
-                         "--transport: \"%.64s\": must be one of auto|shm|tcp|loop, without "
-                         "--plugin-paths",
+                         "--transport: \"%.64s\": must be one of auto|shm|tcp|loop|nvlink, "
+                         "without --plugin-paths",
                          base_config_string(config, SET_TRANSPORT));
     if (base_config_u64(config, SET_HEARTBEAT) * 2 > base_config_u64(config, SET_SESSION_TTL))
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "session-ttl must be at least twice the heartbeat, or one lost message "
-                         "ends a session");
-    if (base_config_ratio(config, SET_EVICTION_HIGH) <
-        base_config_ratio(config, SET_EVICTION_RATIO))
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "eviction-ratio must not exceed eviction-high-watermark-ratio");
-    return YOLK_OK;
+        return base_fail(
+            YOLK_ERR_CONFIG, 0,
+            "session-ttl is %llu ms: must be at least twice the heartbeat, %llu ms, or "
+            "one lost message ends a session",
+            (unsigned long long)base_config_u64(config, SET_SESSION_TTL),
+            (unsigned long long)base_config_u64(config, SET_HEARTBEAT));
+    int status = check_eviction(config, SET_EVICTION_RATIO, SET_EVICTION_HIGH);
+    return status == YOLK_OK ? check_eviction(config, SET_GDS_EVICTION_RATIO, SET_GDS_EVICTION_HIGH)
+                             : status;
 }
 
 /* ---- reading ---- */

@@ -40,9 +40,10 @@ enum base_command {
     COMMAND_FSCK = 1 << 12,
     COMMAND_ROWS = 1 << 13,      /* bench without those that have flags of their own */
     COMMAND_TRANSFERS = 1 << 14, /* bench engine */
-    COMMAND_ALL = (1 << 15) - 1,
-    COMMAND_MUTANTS = 1 << 15, /* yolk-sim, a program of its own */
-    COMMAND_LIBRARY = 1 << 16  /* no command: the engine's interfaces in C and Python */
+    COMMAND_GPU = 1 << 15,       /* bench gpu and bench gds */
+    COMMAND_ALL = (1 << 16) - 1,
+    COMMAND_MUTANTS = 1 << 16, /* yolk-sim, a program of its own */
+    COMMAND_LIBRARY = 1 << 17  /* no command: the engine's interfaces in C and Python */
 };
 
 enum base_setting {
@@ -58,35 +59,42 @@ enum base_setting {
     SET_SECRET_FILE, /* --secret-file */
     SET_TRANSPORT,   /* --transport auto|shm|tcp */
     /* master */
-    SET_LISTEN,            /* --listen HOST:PORT */
-    SET_LISTEN_HOST,       /* --host */
-    SET_LISTEN_PORT,       /* --port */
-    SET_METRICS_LISTEN,    /* --metrics-listen HOST:PORT, "" = off */
-    SET_METRICS_PORT,      /* --admin-port */
-    SET_METADATA_LISTEN,   /* --metadata-listen HOST:PORT, "" = off */
-    SET_MAX_CONNECTIONS,   /* --max-connections */
-    SET_HANDSHAKE_TIMEOUT, /* --handshake-timeout */
-    SET_SPIN,              /* --spin MICROSECONDS */
-    SET_LEASE_TTL,         /* --lease-ttl */
-    SET_GUARD_TTL,         /* --guard-ttl */
-    SET_PUT_TIMEOUT,       /* --put-timeout */
-    SET_HEARTBEAT,         /* --heartbeat */
-    SET_SESSION_TTL,       /* --session-ttl */
-    SET_EVICTION_HIGH,     /* --eviction-high-watermark-ratio */
-    SET_EVICTION_RATIO,    /* --eviction-ratio */
-    SET_EVICTION_POLICY,   /* --eviction-policy */
-    SET_OFFLOAD_WATERMARK, /* --ssd-offload-watermark-ratio */
-    SET_OFFLOAD_WAIT,      /* --ssd-offload-wait */
-    SET_PROMOTE,           /* --ssd-promote */
-    SET_MAX_OBJECTS,       /* --max-objects */
-    SET_MAX_SESSIONS,      /* --max-sessions */
-    SET_TENANTS,           /* --tenants NAME=SIZE,... */
-    SET_HARD_PIN_RATIO,    /* --hard-pin-ratio */
-    SET_SOFT_PIN_TTL,      /* --soft-pin-ttl */
-    SET_SOFT_PIN_TTL_MAX,  /* --soft-pin-ttl-max */
+    SET_LISTEN,             /* --listen HOST:PORT */
+    SET_LISTEN_HOST,        /* --host */
+    SET_LISTEN_PORT,        /* --port */
+    SET_METRICS_LISTEN,     /* --metrics-listen HOST:PORT, "" = off */
+    SET_METRICS_PORT,       /* --admin-port */
+    SET_METADATA_LISTEN,    /* --metadata-listen HOST:PORT, "" = off */
+    SET_MAX_CONNECTIONS,    /* --max-connections */
+    SET_HANDSHAKE_TIMEOUT,  /* --handshake-timeout */
+    SET_SPIN,               /* --spin MICROSECONDS */
+    SET_LEASE_TTL,          /* --lease-ttl */
+    SET_GUARD_TTL,          /* --guard-ttl */
+    SET_PUT_TIMEOUT,        /* --put-timeout */
+    SET_HEARTBEAT,          /* --heartbeat */
+    SET_SESSION_TTL,        /* --session-ttl */
+    SET_EVICTION_HIGH,      /* --eviction-high-watermark-ratio */
+    SET_EVICTION_RATIO,     /* --eviction-ratio */
+    SET_GDS_EVICTION_HIGH,  /* --gds-eviction-high-watermark-ratio */
+    SET_GDS_EVICTION_RATIO, /* --gds-eviction-ratio */
+    SET_EVICTION_POLICY,    /* --eviction-policy */
+    SET_OFFLOAD_WATERMARK,  /* --ssd-offload-watermark-ratio */
+    SET_OFFLOAD_WAIT,       /* --ssd-offload-wait */
+    SET_PROMOTE,            /* --ssd-promote */
+    SET_MAX_OBJECTS,        /* --max-objects */
+    SET_MAX_SESSIONS,       /* --max-sessions */
+    SET_TENANTS,            /* --tenants NAME=SIZE,... */
+    SET_HARD_PIN_RATIO,     /* --hard-pin-ratio */
+    SET_PLACEMENT,          /* --placement capacity|numa */
+    SET_SOFT_PIN_TTL,       /* --soft-pin-ttl */
+    SET_SOFT_PIN_TTL_MAX,   /* --soft-pin-ttl-max */
     /* node */
     SET_SEGMENT_SIZE,   /* --segment-size, --dram */
     SET_HUGE_PAGES,     /* --huge-pages */
+    SET_EGM,            /* --enable-egm-store-pool */
+    SET_EGM_NODES,      /* --egm-numa-nodes auto|LIST */
+    SET_EGM_HANDLES,    /* --egm-handle-type */
+    SET_EGM_CHUNK,      /* --max-mr-size */
     SET_DRAIN_GRACE,    /* --drain-grace */
     SET_SSD,            /* --ssd */
     SET_SSD_PATH,       /* --ssd-path DIR */
@@ -102,26 +110,30 @@ enum base_setting {
     SET_RECOUNT,     /* --recount */
     SET_LIMIT,       /* --limit (ls) */
     SET_ALL,         /* --all (rm) */
-    /* replay */
-    SET_TRACE,        /* --trace FILE */
-    SET_SYNTHETIC,    /* --synthetic */
-    SET_BLOCK_SIZE,   /* --block-size */
-    SET_NODES,        /* --nodes */
-    SET_DRAM,         /* --dram: total over nodes */
-    SET_REPLAY_SSD,   /* --ssd: total over nodes */
-    SET_CLIENTS,      /* --clients */
-    SET_EMBEDDED,     /* --embedded */
-    SET_PROCESSES,    /* --processes */
-    SET_RESPAWN,      /* --respawn */
-    SET_REQUESTS,     /* --requests */
-    SET_UNORDERED,    /* --unordered */
-    SET_VERIFY,       /* --verify: accepted for clarity */
-    SET_SEED,         /* --seed */
-    SET_HOLD,         /* --hold: keep the processes after the report until input ends */
-    SET_REPORT_EVERY, /* --report-every N requests */
-    SET_JSON,         /* --json FILE */
-    SET_MASTER_FLAG,  /* --master-flag FLAG, repeated */
-    SET_NODE_FLAG,    /* --node-flag FLAG, repeated */
+    /* replay: from here on settings_tools.c */
+    SET_TOOLS_FIRST,
+    SET_TRACE = SET_TOOLS_FIRST, /* --trace FILE */
+    SET_SYNTHETIC,               /* --synthetic */
+    SET_BLOCK_SIZE,              /* --block-size */
+    SET_NODES,                   /* --nodes */
+    SET_DRAM,                    /* --dram: total over nodes */
+    SET_REPLAY_SSD,              /* --ssd: total over nodes */
+    SET_REPLAY_GDS,              /* --gds: total over those that write */
+    SET_GDS_PATH,                /* --gds-path FILE */
+    SET_GPU,                     /* --gpu N */
+    SET_CLIENTS,                 /* --clients */
+    SET_EMBEDDED,                /* --embedded */
+    SET_PROCESSES,               /* --processes */
+    SET_RESPAWN,                 /* --respawn */
+    SET_REQUESTS,                /* --requests */
+    SET_UNORDERED,               /* --unordered */
+    SET_VERIFY,                  /* --verify: accepted for clarity */
+    SET_SEED,                    /* --seed */
+    SET_HOLD,                    /* --hold: keep the processes after the report until input ends */
+    SET_REPORT_EVERY,            /* --report-every N requests */
+    SET_JSON,                    /* --json FILE */
+    SET_MASTER_FLAG,             /* --master-flag FLAG, repeated */
+    SET_NODE_FLAG,               /* --node-flag FLAG, repeated */
     /* sim */
     SET_SEEDS,    /* --seeds A..B */
     SET_STEPS,    /* --steps */
@@ -134,6 +146,7 @@ enum base_setting {
     SET_CAPACITY, /* --capacity PCT[,PCT...] */
     SET_QUICK,    /* --quick */
     SET_GATE,     /* --gate */
+    SET_CHECK,    /* --check (bench gpu, bench gds) */
     /* bench engine, with the names of Mooncake's tebench */
     SET_XPORT_TYPE,        /* --xport-type */
     SET_TARGET_SEG_NAME,   /* --target-seg-name */
@@ -181,6 +194,9 @@ enum base_setting {
     SET_DRAIN_LIMIT,
     SET_TCP_WORKERS,
     SET_TCP_CONNECTIONS,
+    SET_GDS_ENABLE,
+    SET_GDS_DEPTH,
+    SET_GDS_SLICE,
     SET_QUEUE,
     SET_QUEUE_OWNERS,
     SET_QUEUE_BYTES,
@@ -224,6 +240,7 @@ struct base_setting_info {
     uint64_t minimum, maximum;     /* of U64, SIZE and DURATION; maximum 0: no bound */
     bool argument_only;            /* neither in the environment nor in a file */
     bool repeats;                  /* values add up, one a line */
+    bool never_empty;              /* a text that means nothing without letters */
     bool hidden;                   /* a secret: what it is, is never shown */
     bool list;                     /* "a,b"; in JSON an array too */
     const char *alias_environment; /* upstream names (MOONCAKE_*, MC_*), "A|B", or NULL */
@@ -252,7 +269,8 @@ const struct base_setting_ignored *base_setting_ignored(const char *name, size_t
                                                         bool variable);
 
 const struct base_setting_info *base_setting_info(enum base_setting setting);
-/* Of the engine's rows; base_setting_info is for all. */
+/* Of the tools' and of the engine's rows; base_setting_info is for all. */
+const struct base_setting_info *base_setting_tools_info(enum base_setting setting);
 const struct base_setting_info *base_setting_engine_info(enum base_setting setting);
 /* The default, never NULL. */
 const char *base_setting_fallback(const struct base_setting_info *info);

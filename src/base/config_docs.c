@@ -23,13 +23,30 @@ static const struct {
     {COMMAND_LS, "ls"},
     {COMMAND_RM, "rm"},
     {COMMAND_CONFIG, "config"},
-    {COMMAND_BENCH, "bench"},
+    {COMMAND_BENCH, "bench ssd, bench policy"},
+    {COMMAND_ROWS, "bench"},
     {COMMAND_FSCK, "fsck"},
     {COMMAND_TRANSFERS, "bench engine"},
+    {COMMAND_GPU, "bench gpu, bench gds"},
     {COMMAND_MUTANTS, "yolk-sim"},
     {COMMAND_LIBRARY, "engine"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
+
+/* The flag's other names; what is a path in a configuration is no flag. */
+static int also_called(struct base_buf *text, const char *names)
+{
+    if (names == NULL || strchr(names, '/') != NULL)
+        return YOLK_OK;
+    int status = base_buf_printf(text, " Also");
+    while (*names != '\0' && status == YOLK_OK) {
+        size_t size = strcspn(names, "|");
+        bool last = names[size] == '\0';
+        status = base_buf_printf(text, " --%.*s%s", (int)size, names, last ? "." : ",");
+        names += size + !last;
+    }
+    return status;
+}
 
 int base_config_help(unsigned commands, struct base_buf *text)
 {
@@ -48,6 +65,8 @@ int base_config_help(unsigned commands, struct base_buf *text)
         int status = base_buf_printf(text, "  %-40s %s", flag, info->doc);
         if (status == YOLK_OK && info->choices != NULL)
             status = base_buf_printf(text, " One of %s.", info->choices);
+        if (status == YOLK_OK)
+            status = also_called(text, info->alias_flag);
         if (status == YOLK_OK && info->type != CONFIG_BOOL && fallback[0] != '\0')
             status = base_buf_printf(text, " [%s]", fallback);
         if (status == YOLK_OK && info->type == CONFIG_BOOL && strcmp(fallback, "true") == 0)
@@ -206,8 +225,8 @@ int base_config_markdown(struct base_buf *text)
         "milliseconds. An unknown\n"
         "flag or key, or a value that does not parse, is an error; what the environment or a file "
         "says of settings that\n"
-        "a command does not take is not looked at. This page is made from the table in "
-        "`src/base/settings.c`.\n\n"
+        "a command does not take is not looked at. This page is made from the tables in "
+        "`src/base/settings*.c`.\n\n"
         "| flag | type | default | environment | other names | commands | meaning |\n"
         "|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < SET_ENGINE_FIRST && status == YOLK_OK; i++)

@@ -261,6 +261,32 @@ static void figures_of_settings_are_escaped(void **state)
     base_config_free(&config);
 }
 
+/* What is almost a setting's name was meant to be it; other YOLK_* are somebody else's. */
+static void slips_of_names(void **state)
+{
+    (void)state;
+    char *environment[] = {"YOLK_TIMEUOT=5s",   "YOLK_BUILD=x",         "YOLK_CASES_FULL=1",
+                           "YOLK_LOG_LEVELS=x", "YOLK_TEST_REFUSE=x",   "YOLK_BIN=x",
+                           "YOLK_TRACE_DIR=x",  "YOLK_KILL_REQUESTS=1", NULL};
+    struct base_config config;
+    assert_int_equal(base_config_init(&config, COMMAND_CLIENT), YOLK_OK);
+    logged_count = 0;
+    base_log_set(remember, NULL);
+    assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
+    base_log_set(NULL, NULL);
+    assert_int_equal(logged_count, 2);
+    assert_non_null(
+        strstr(logged, "YOLK_LOG_LEVELS is no setting and is ignored: is YOLK_LOG_LEVEL meant?"));
+    environment[3] = NULL;
+    logged_count = 0;
+    base_log_set(remember, NULL);
+    assert_int_equal(base_config_environment(&config, environment), YOLK_OK);
+    base_log_set(NULL, NULL);
+    assert_int_equal(logged_count, 1);
+    assert_non_null(strstr(logged, "is YOLK_TIMEOUT meant?"));
+    base_config_free(&config);
+}
+
 static void names_of_the_engine(void **state)
 {
     (void)state;
@@ -349,6 +375,7 @@ static void documents_come_from_the_table(void **state)
     assert_int_equal(base_config_help(COMMAND_NODE, &text), YOLK_OK);
     assert_int_equal(base_buf_append(&text, "", 1), YOLK_OK);
     assert_non_null(strstr((char *)text.data, "--segment-size SIZE"));
+    assert_non_null(strstr((char *)text.data, " Also --dram, --global-segment-size."));
     assert_null(strstr((char *)text.data, "--trace"));
     base_buf_clear(&text);
     assert_int_equal(base_config_markdown(&text), YOLK_OK);
@@ -403,6 +430,7 @@ int main(void)
         cmocka_unit_test(no_command_has_two_settings_of_one_name),
         cmocka_unit_test(rules_between_settings),
         cmocka_unit_test(figures_of_settings_are_escaped),
+        cmocka_unit_test(slips_of_names),
         cmocka_unit_test(names_of_the_engine),
         cmocka_unit_test(names_without_effect),
         cmocka_unit_test(documents_come_from_the_table),

@@ -19,37 +19,40 @@ static uint32_t long_shift[4][256];  /* advances a checksum over LONG_LANE zero 
 static uint32_t short_shift[4][256]; /* ... over SHORT_LANE */
 static bool accelerated;
 
-static uint32_t matrix_times(const uint32_t *matrix, uint32_t vector)
+/* The product of two remainders, modulo the polynomial; bit 31 is x to the power of 0. */
+static uint32_t times(uint32_t a, uint32_t b)
 {
     uint32_t sum = 0;
-    for (; vector != 0; vector >>= 1, matrix++) {
-        if (vector & 1)
-            sum ^= *matrix;
+    for (; a != 0; a <<= 1) {
+        if (a >> 31)
+            sum ^= b;
+        b = b & 1 ? b >> 1 ^ POLYNOMIAL : b >> 1;
     }
     return sum;
 }
 
-static void matrix_square(uint32_t *square, const uint32_t *matrix)
+uint32_t base_crc32c_factor(uint64_t size)
 {
-    for (unsigned i = 0; i < 32; i++)
-        square[i] = matrix_times(matrix, matrix[i]);
+    uint32_t factor = 1u << 31, square = 1u << 23; /* 1; x to the power of 8, for one byte */
+    for (; size != 0; size >>= 1) {
+        if (size & 1)
+            factor = times(factor, square);
+        square = times(square, square);
+    }
+    return factor;
 }
 
-/* `length` is a power of two, at least 1. */
+uint32_t base_crc32c_append(uint32_t crc, uint32_t plain, uint32_t factor)
+{
+    return ~(times(~crc, factor) ^ plain);
+}
+
 static void fill_shift(uint32_t table[4][256], size_t length)
 {
-    uint32_t matrix[32];
-    uint32_t next[32];
-    matrix[0] = POLYNOMIAL; /* one zero bit */
-    for (unsigned i = 1; i < 32; i++)
-        matrix[i] = 1u << (i - 1);
-    for (size_t bits = 1; bits < length * 8; bits *= 2) {
-        matrix_square(next, matrix);
-        memcpy(matrix, next, sizeof(matrix));
-    }
+    uint32_t factor = base_crc32c_factor(length);
     for (unsigned lane = 0; lane < 4; lane++) {
         for (uint32_t n = 0; n < 256; n++)
-            table[lane][n] = matrix_times(matrix, n << (8 * lane));
+            table[lane][n] = times(n << (8 * lane), factor);
     }
 }
 
@@ -161,10 +164,4 @@ uint32_t base_crc32c_table(uint32_t crc, const void *bytes, size_t size)
 {
     pthread_once(&tables_once, fill_tables);
     return ~run_table(~crc, bytes, size);
-}
-
-bool base_crc32c_is_accelerated(void)
-{
-    pthread_once(&tables_once, fill_tables);
-    return accelerated;
 }

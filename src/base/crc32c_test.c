@@ -55,11 +55,45 @@ static void fast_and_portable_agree(void **state)
     free(bytes);
 }
 
+/* By the definition: a division by the polynomial, bit by bit, that begins with `crc`. */
+static uint32_t divide(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size * 8; i++) {
+        uint32_t out = (crc ^ (uint32_t)(bytes[i / 8] >> (i % 8))) & 1;
+        crc = crc >> 1 ^ (out ? 0x82f63b78u : 0);
+    }
+    return crc;
+}
+
+static void parts_are_joined(void **state)
+{
+    (void)state;
+    static const size_t LENGTHS[] = {0, 1, 2, 15, 16, 17, 512, 8192, 16384, 40000};
+    size_t size = 50000;
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)base_mix64(i + 77);
+    for (size_t k = 0; k < sizeof(LENGTHS) / sizeof(LENGTHS[0]); k++) {
+        uint32_t factor = base_crc32c_factor(LENGTHS[k]);
+        for (size_t before = 0; before < 9000; before += 2999) {
+            uint32_t plain = divide(0, bytes + before, LENGTHS[k]);
+            uint32_t whole = ~divide(~0u, bytes, before + LENGTHS[k]);
+            assert_true(base_crc32c_append(base_crc32c(0, bytes, before), plain, factor) == whole);
+        }
+    }
+    free(bytes);
+    /* The polynomial is x + 1 times a primitive one of degree 31: that is the order of x. */
+    assert_true(base_crc32c_factor(UINT64_C(0x7fffffff)) == base_crc32c_factor(0));
+    assert_true(base_crc32c_factor(UINT64_C(0x7ffffffe)) != base_crc32c_factor(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_vectors),
         cmocka_unit_test(fast_and_portable_agree),
+        cmocka_unit_test(parts_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,17 +106,23 @@ void base_error_clear(void)
     last_error[0] = '\0';
 }
 
+/* Formats into `text` and answers how many bytes it has. */
+static size_t format_text(char text[MAX_LAST_ERROR], const char *format, va_list arguments)
+{
+    int written = vsnprintf(text, MAX_LAST_ERROR, format, arguments);
+    if (written < 0)
+        text[0] = '\0';
+    return strnlen(text, MAX_LAST_ERROR - 1);
+}
+
 int base_fail(int status, int errnum, const char *format, ...)
 {
     /* Into a buffer first: an argument may be the present last error. */
     char text[MAX_LAST_ERROR];
     va_list arguments;
     va_start(arguments, format);
-    int written = vsnprintf(text, sizeof(text), format, arguments);
+    size_t used = format_text(text, format, arguments);
     va_end(arguments);
-    if (written < 0)
-        text[0] = '\0';
-    size_t used = strnlen(text, sizeof(text) - 1);
     if (errnum != 0) {
         char reason[128];
         snprintf(text + used, sizeof(text) - used, ": %s",
@@ -131,11 +137,8 @@ int base_fail_context(int status, const char *format, ...)
     char text[MAX_LAST_ERROR];
     va_list arguments;
     va_start(arguments, format);
-    int written = vsnprintf(text, sizeof(text), format, arguments);
+    size_t used = format_text(text, format, arguments);
     va_end(arguments);
-    if (written < 0)
-        text[0] = '\0';
-    size_t used = strnlen(text, sizeof(text) - 1);
     snprintf(text + used, sizeof(text) - used, ": %s",
              last_error[0] != '\0' ? last_error : yolk_strerror(status));
     memcpy(last_error, text, sizeof(text));

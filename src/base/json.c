@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,6 +302,47 @@ const struct base_json *base_json_member(const struct base_json *object, const c
         if (strcmp(member->name, name) == 0)
             return member;
     return NULL;
+}
+
+static int take_members(const struct base_json_settings *settings, const char *path,
+                        const struct base_json *object);
+
+static int take_value(const struct base_json_settings *settings, const char *path,
+                      const struct base_json *value)
+{
+    if (value->type == BASE_JSON_NULL)
+        return YOLK_OK;
+    if (value->type == BASE_JSON_OBJECT && !settings->whole(settings->self, path))
+        return take_members(settings, path, value);
+    return settings->take(settings->self, path, value);
+}
+
+/* Paths as names first, for the later one holds. */
+static int take_members(const struct base_json_settings *settings, const char *path,
+                        const struct base_json *object)
+{
+    int status = YOLK_OK;
+    for (int nested = 0; nested < 2; nested++)
+        for (const struct base_json *member = object->first; member != NULL && status == YOLK_OK;
+             member = member->next) {
+            char below[BASE_JSON_PATH_MAX];
+            if ((strchr(member->name, '/') == NULL) != (nested == 1))
+                continue;
+            int size = snprintf(below, sizeof(below), "%s%s%s", path, path[0] != '\0' ? "/" : "",
+                                member->name);
+            status = size < BASE_JSON_PATH_MAX
+                         ? take_value(settings, below, member)
+                         : base_fail(YOLK_ERR_CONFIG, 0, "%s: a key of %d bytes, at most %d",
+                                     settings->where, size, BASE_JSON_PATH_MAX - 1);
+        }
+    return status;
+}
+
+int base_json_settings(const struct base_json *root, const struct base_json_settings *settings)
+{
+    return root->type == BASE_JSON_OBJECT
+               ? take_members(settings, "", root)
+               : base_fail(YOLK_ERR_CONFIG, 0, "%s: must be a JSON object", settings->where);
 }
 
 const char *base_json_type_name(enum base_json_type type)

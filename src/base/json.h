@@ -45,6 +45,22 @@ void base_json_free(struct base_json *root);
 
 /* NULL: no such member, or no object. */
 const struct base_json *base_json_member(const struct base_json *object, const char *name);
+/* Settings as TENT has them: "a/b/c" is a member of members, or one with the whole path, or part of
+ * it, as its name. */
+enum { BASE_JSON_PATH_MAX = 256 }; /* with the NUL */
+struct base_json_settings {
+    const char *where; /* begins messages */
+    /* Whether an object at this path is one value. Else its members are settings. */
+    bool (*whole)(void *self, const char *path);
+    int (*take)(void *self, const char *path, const struct base_json *value); /* never of null */
+    void *self;
+};
+/* Every value with its path, until take answers other than OK. Of two for one path the later call
+ * holds: that is the nested one, as in TENT, and of two alike the last. CONFIG: no object, or too
+ * long a path. */
+YOLK_MUST_USE int base_json_settings(const struct base_json *root,
+                                     const struct base_json_settings *settings);
+
 /* "text", "number", "true or false", "array", "object", "null". */
 const char *base_json_type_name(enum base_json_type type);
 

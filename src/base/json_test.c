@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,12 +116,75 @@ static void bounds(void **state)
     free(text);
 }
 
+struct seen {
+    char text[256];
+    const char *whole; /* a path */
+};
+
+static bool is_whole(void *self, const char *path)
+{
+    const struct seen *seen = self;
+    return seen->whole != NULL && strcmp(seen->whole, path) == 0;
+}
+
+static int remember(void *self, const char *path, const struct base_json *value)
+{
+    struct seen *seen = self;
+    size_t used = strlen(seen->text);
+    if (value->text != NULL)
+        snprintf(seen->text + used, sizeof(seen->text) - used, "%s=%s ", path, value->text);
+    else
+        snprintf(seen->text + used, sizeof(seen->text) - used, "%s=%.*s ", path,
+                 (int)value->source_size, value->source);
+    return strcmp(path, "stop") == 0 ? YOLK_ERR_CONFIG : YOLK_OK;
+}
+
+/* In the order in which they hold: the last one does. */
+static void settings_by_their_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *whole, *order;
+        int status;
+    } rows[] = {
+        {"{\"a\": 1, \"b\": \"x\"}", NULL, "a=1 b=x ", YOLK_OK},
+        {"{\"a\": {\"b\": 1}, \"a/b\": 2}", NULL, "a/b=2 a/b=1 ", YOLK_OK},
+        {"{\"a/b\": 2, \"a\": {\"b\": 1}}", NULL, "a/b=2 a/b=1 ", YOLK_OK},
+        {"{\"a\": {\"b/c\": 1, \"b\": {\"c\": 2}}, \"a/b\": {\"c\": 3}, \"a/b/c\": 4}", NULL,
+         "a/b/c=3 a/b/c=4 a/b/c=1 a/b/c=2 ", YOLK_OK},
+        {"{\"a/b\": 2, \"a\": {\"b\": null}}", NULL, "a/b=2 ", YOLK_OK},
+        {"{\"a\": {\"b\": 1}}", "a", "a={\"b\": 1} ", YOLK_OK},
+        {"{\"a\": [1, {\"b\": 2}], \"c\": {}}", NULL, "a=[1, {\"b\": 2}] ", YOLK_OK},
+        {"{\"stop\": 1, \"a\": 2}", NULL, "stop=1 ", YOLK_ERR_CONFIG},
+        {"[1]", NULL, "", YOLK_ERR_CONFIG},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct seen seen = {.whole = rows[i].whole};
+        const struct base_json_settings settings = {"x", is_whole, remember, &seen};
+        struct base_json *root;
+        assert_int_equal(base_json_parse("x", rows[i].json, strlen(rows[i].json), &root), YOLK_OK);
+        assert_int_equal(base_json_settings(root, &settings), rows[i].status);
+        assert_string_equal(seen.text, rows[i].order);
+        base_json_free(root);
+    }
+    char json[2 * BASE_JSON_PATH_MAX];
+    struct seen seen = {0};
+    const struct base_json_settings settings = {"x", is_whole, remember, &seen};
+    struct base_json *root;
+    snprintf(json, sizeof(json), "{\"%0*d\": {\"b\": 1}}", BASE_JSON_PATH_MAX - 2, 0);
+    assert_int_equal(base_json_parse("x", json, strlen(json), &root), YOLK_OK);
+    assert_int_equal(base_json_settings(root, &settings), YOLK_ERR_CONFIG);
+    assert_string_equal(yolk_last_error(), "x: a key of 256 bytes, at most 255");
+    base_json_free(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tree),
         cmocka_unit_test(wrong_texts_are_named),
         cmocka_unit_test(bounds),
+        cmocka_unit_test(settings_by_their_paths),
     };
     return cmocka_run_group_tests_name("base.json", tests, NULL, NULL);
 }

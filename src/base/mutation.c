@@ -34,6 +34,16 @@ const char *base_mutant_name(enum base_mutant mutant)
         return "merge-across-priorities";
     case MUT_RESUBMIT_ALIAS:
         return "resubmit-alias";
+    case MUT_GDS_FREE_EARLY:
+        return "gds-free-early";
+    case MUT_GDS_ANY_EXTENT:
+        return "gds-any-extent";
+    case MUT_GDS_COMMIT_EARLY:
+        return "gds-commit-early";
+    case MUT_ANY_GENERATION:
+        return "any-generation";
+    case MUT_FREED_UNDER_READER:
+        return "freed-under-reader";
     case MUT_COUNT:
         break;
     }

@@ -23,6 +23,11 @@ enum base_mutant {
     MUT_IGNORE_DEADLINE,     /* nothing ends a task in time */
     MUT_MERGE_ACROSS_PRIORITIES, /* neighbours of several priorities are moved as one */
     MUT_RESUBMIT_ALIAS,          /* of a group, what is over is posted again with the others */
+    MUT_GDS_FREE_EARLY,     /* a GDS file's extent is free while a write may still be under way */
+    MUT_GDS_ANY_EXTENT,     /* a file is read at a place without a look at what is there now */
+    MUT_GDS_COMMIT_EARLY,   /* a put is committed when the file has it, and memory not yet */
+    MUT_ANY_GENERATION,     /* the master takes a descriptor of an earlier storage generation */
+    MUT_FREED_UNDER_READER, /* the owner of a file is told to delete what somebody reads */
     MUT_COUNT
 };
 

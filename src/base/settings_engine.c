@@ -199,6 +199,30 @@ static const struct base_setting_info SETTINGS[SET_COUNT - SET_ENGINE_FIRST] = {
      .minimum = 1,
      .maximum = 256,
      .doc = "Connections to one peer."},
+    {.id = SET_GDS_ENABLE,
+     .commands = COMMAND_LIBRARY,
+     .flag = "transports/gds/enable",
+     .type = CONFIG_BOOL,
+     .fallback = "false",
+     .doc = "Files are reached by GPUDirect Storage (cuFile), before any other way, where that "
+            "works."},
+    {.id = SET_GDS_DEPTH,
+     .commands = COMMAND_LIBRARY,
+     .flag = "transports/gds/io-batch-depth",
+     .type = CONFIG_U64,
+     .fallback = "32",
+     .minimum = 1,
+     .maximum = 128,
+     .doc = "Pieces of files that cuFile has at a time; where it takes fewer, that is told and so "
+            "many."},
+    {.id = SET_GDS_SLICE,
+     .commands = COMMAND_LIBRARY,
+     .flag = "transports/gds/slice-bytes",
+     .type = CONFIG_SIZE,
+     .fallback = "16MiB",
+     .minimum = 4096,
+     .maximum = 64 * MIB,
+     .doc = "Their size, a multiple of 4 KiB; at most what cuFile moves directly at once."},
     {.id = SET_QUEUE,
      .commands = COMMAND_LIBRARY,
      .flag = "enable-runtime-queue",
@@ -334,7 +358,6 @@ const struct base_setting_info *base_setting_engine_info(enum base_setting setti
 
 #define NO_RDMA "there is no RDMA transport"
 #define NO_GPU  "no transport between GPUs is built in"
-#define NO_GDS  "GPUDirect Storage is not built in"
 #define VENDOR  "no transport for this device is built in"
 #define METRICS                                                                                    \
     "one thread serves figures, no line of them is logged, and bounds of histograms are fixed"
@@ -376,7 +399,6 @@ static const struct base_setting_ignored IGNORED[] = {
      NO_RDMA, false},
     {"transports/nvlink/*", "MC_USE_NVLINK_IPC", NO_GPU, false},
     {"transports/mnnvl/*", "MC_ENABLE_MNNVL|MC_FORCE_MNNVL|MC_MNNVL_EGM", NO_GPU, false},
-    {"transports/gds/*", NULL, NO_GDS, false},
     {"transports/shm/*", NULL, "memory that a program allocates itself is not mapped by others",
      false},
     {"transports/ascend-direct/*", NULL, VENDOR, false},

@@ -84,13 +84,24 @@ int base_parse_size(const char *name, const char *text, uint64_t *bytes)
         bytes);
 }
 
-int base_parse_duration_ms(const char *name, const char *text, uint64_t *ms)
+int base_parse_duration_ms(const char *name, const char *text, uint64_t scale, uint64_t *ms)
 {
-    return parse_units(
-        name, text, DURATION_UNITS, sizeof(DURATION_UNITS) / sizeof(DURATION_UNITS[0]),
-        "must be a whole number with a unit of ms, s, m, h or none (milliseconds), for "
-        "example 500ms",
-        ms);
+    /* What a number alone means, in the words of the rule. */
+    const char *rule =
+        scale == 1000
+            ? "must be a whole number of seconds, or with a unit of ms, s, m, h, for example 1500ms"
+            : "must be a whole number of milliseconds, or with a unit of ms, s, m, h, for example "
+              "500ms";
+    size_t digits = strspn(text, "0123456789");
+    bool plain = digits > 0 && text[digits] == '\0';
+    int status = parse_units(name, text, DURATION_UNITS,
+                             sizeof(DURATION_UNITS) / sizeof(DURATION_UNITS[0]), rule, ms);
+    if (status != YOLK_OK || !plain || scale <= 1)
+        return status;
+    if (*ms > UINT64_MAX / scale)
+        return refuse(name, text, "the number is too large");
+    *ms *= scale;
+    return YOLK_OK;
 }
 
 int base_parse_u64(const char *name, const char *text, uint64_t *value)

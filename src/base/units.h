@@ -15,8 +15,10 @@
  */
 /* 4096, 64KiB, 4GiB, 1TiB, and decimal 500KB, 4GB. */
 YOLK_MUST_USE int base_parse_size(const char *name, const char *text, uint64_t *bytes);
-/* 500ms, 30s, 5m, 2h; a plain number is milliseconds. The answer is in milliseconds. */
-YOLK_MUST_USE int base_parse_duration_ms(const char *name, const char *text, uint64_t *ms);
+/* 500ms, 30s, 5m, 2h; a plain number is so many times `scale` ms (0 and 1: ms, 1000: seconds). The
+ * answer is in milliseconds. */
+YOLK_MUST_USE int base_parse_duration_ms(const char *name, const char *text, uint64_t scale,
+                                         uint64_t *ms);
 YOLK_MUST_USE int base_parse_u64(const char *name, const char *text, uint64_t *value);
 /* A plain decimal fraction from 0 to 1. */
 YOLK_MUST_USE int base_parse_ratio(const char *name, const char *text, double *value);

@@ -76,18 +76,28 @@ static void durations(void **state)
 {
     (void)state;
     uint64_t ms;
-    assert_int_equal(base_parse_duration_ms("t", "500ms", &ms), YOLK_OK);
+    assert_int_equal(base_parse_duration_ms("t", "500ms", 1, &ms), YOLK_OK);
     assert_int_equal(ms, 500);
-    assert_int_equal(base_parse_duration_ms("t", "30s", &ms), YOLK_OK);
+    assert_int_equal(base_parse_duration_ms("t", "30s", 1, &ms), YOLK_OK);
     assert_int_equal(ms, 30000);
-    assert_int_equal(base_parse_duration_ms("t", "2h", &ms), YOLK_OK);
+    assert_int_equal(base_parse_duration_ms("t", "2h", 1, &ms), YOLK_OK);
     assert_int_equal(ms, 7200000);
-    assert_int_equal(base_parse_duration_ms("t", "250", &ms), YOLK_OK);
+    assert_int_equal(base_parse_duration_ms("t", "250", 1, &ms), YOLK_OK);
     assert_int_equal(ms, 250);
-    assert_int_equal(base_parse_duration_ms("t", "5 parsecs", &ms), YOLK_ERR_CONFIG);
-    assert_int_equal(base_parse_duration_ms("t", "-5s", &ms), YOLK_ERR_CONFIG);
-    assert_int_equal(base_parse_duration_ms("t", "", &ms), YOLK_ERR_CONFIG);
-    assert_int_equal(base_parse_duration_ms("t", "18446744073709551615h", &ms), YOLK_ERR_CONFIG);
+    assert_int_equal(base_parse_duration_ms("t", "5 parsecs", 1, &ms), YOLK_ERR_CONFIG);
+    assert_int_equal(base_parse_duration_ms("t", "-5s", 1, &ms), YOLK_ERR_CONFIG);
+    assert_int_equal(base_parse_duration_ms("t", "", 1, &ms), YOLK_ERR_CONFIG);
+    assert_int_equal(base_parse_duration_ms("t", "18446744073709551615h", 1, &ms), YOLK_ERR_CONFIG);
+    assert_int_equal(base_parse_duration_ms("t", "1.5", 1, &ms), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "\"1.5\": must be a whole number of milliseconds"));
+    /* Where a number alone means seconds, the rule says so. */
+    assert_int_equal(base_parse_duration_ms("t", "30", 1000, &ms), YOLK_OK);
+    assert_int_equal(ms, 30000);
+    assert_int_equal(base_parse_duration_ms("t", "30ms", 1000, &ms), YOLK_OK);
+    assert_int_equal(ms, 30);
+    assert_int_equal(base_parse_duration_ms("t", "1.5", 1000, &ms), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "\"1.5\": must be a whole number of seconds"));
+    assert_int_equal(base_parse_duration_ms("t", "18446744073709552", 1000, &ms), YOLK_ERR_CONFIG);
 }
 
 static void other_types(void **state)
@@ -127,7 +137,7 @@ static void formats_and_reads_back(void **state)
         assert_int_equal(base_parse_size("x", text, &back), YOLK_OK);
         assert_true(back == VALUES[i]);
         base_format_duration_ms(VALUES[i], text, sizeof(text));
-        assert_int_equal(base_parse_duration_ms("x", text, &back), YOLK_OK);
+        assert_int_equal(base_parse_duration_ms("x", text, 1, &back), YOLK_OK);
         assert_true(back == VALUES[i]);
     }
     char text[32];

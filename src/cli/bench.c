@@ -23,6 +23,8 @@ static const struct {
     {"ssd", cli_bench_ssd, "reads and writes of objects in a file, beside a bare io_uring loop"},
     {"engine", cli_bench_engine,
      "transfers of blocks in batches, as Mooncake's tebench makes them"},
+    {"gds", cli_bench_gds, "a GPU and files, beside a bare cuFile loop"},
+    {"gpu", cli_bench_gpu, "copies between the memory of the host and of a GPU"},
     {"policy", cli_bench_policy, "hit rates of what goes first where space is short, on a trace"},
 };
 #define APART_COUNT (sizeof(APART) / sizeof(APART[0]))
@@ -31,23 +33,27 @@ static const struct {
     const char *name;
     enum yolk_status (*run)(struct bench_report *bench);
     const char *summary;
+    bool named_only; /* takes much of the machine: only for who asks for it */
 } GROUPS[] = {
-    {"space", bench_space, "how much of a segment objects fill, and what an allocation takes"},
-    {"null", bench_null, "a request of the engine without its bytes"},
-    {"transfers", bench_transfers, "the engine's promises over shm, tcp and uring"},
-    {"shm", bench_shm, "gets from a process of this machine, beside a streaming copy"},
-    {"tcp", bench_tcp, "gets over sockets, beside bare socket loops"},
-    {"messages", bench_messages, "one question to the master, beside a bare echo"},
-    {"objects", bench_objects, "keys a second and memory an object at a full master"},
+    {"space", bench_space, "how much of a segment objects fill, and what an allocation takes",
+     false},
+    {"null", bench_null, "a request of the engine without its bytes", false},
+    {"transfers", bench_transfers, "the engine's promises over shm, tcp and uring", false},
+    {"shm", bench_shm, "gets from a process of this machine, beside a streaming copy", false},
+    {"tcp", bench_tcp, "gets over sockets, beside bare socket loops", false},
+    {"callers", bench_callers, "gets of 1, 4 and 16 callers at once, over sockets", false},
+    {"messages", bench_messages, "one question to the master, beside a bare echo", false},
+    {"objects", bench_objects, "keys a second and memory an object at a full master", false},
+    {"large", bench_large, "a node of 64 GiB comes and goes, and what others notice of it", true},
 };
 #define GROUP_COUNT (sizeof(GROUPS) / sizeof(GROUPS[0]))
 
 static const struct cli_command command = {
     "bench", "[NAME...]",
     "Measures parts of it beside the bare machine: all of space, null, transfers, shm, tcp, "
-    "messages and objects, or the named ones. (bench engine, bench ssd and bench policy have flags "
-    "of "
-    "their own.)",
+    "callers, "
+    "messages and objects, or the named ones; large only if named. (bench engine, bench ssd and "
+    "bench policy have flags of their own.)",
     COMMAND_ROWS};
 
 /* ---- figures ---- */
@@ -211,7 +217,7 @@ static int run_groups(struct bench_report *bench, const struct base_config *conf
 {
     int code = CLI_OK;
     for (size_t i = 0; i < GROUP_COUNT && code == CLI_OK; i++) {
-        bool wanted = config->positional_count == 0;
+        bool wanted = config->positional_count == 0 && !GROUPS[i].named_only;
         for (size_t k = 0; k < config->positional_count; k++)
             wanted = wanted || find_group(config->positional[k]) == (int)i;
         if (!wanted)

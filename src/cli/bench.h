@@ -21,6 +21,8 @@ int cli_bench(int argc, char **argv);
 int cli_bench_ssd(int argc, char **argv);
 int cli_bench_policy(int argc, char **argv);
 int cli_bench_engine(int argc, char **argv);
+int cli_bench_gpu(int argc, char **argv);
+int cli_bench_gds(int argc, char **argv);
 
 /* ---- rows ---- */
 enum { BENCH_ROWS_MAX = 64, BENCH_RUNS_MAX = 101 };
@@ -106,6 +108,7 @@ YOLK_MUST_USE enum yolk_status bench_child_start(struct bench_child *child,
                                                  char word[BENCH_WORD_MAX]);
 void bench_child_say(int word_fd, enum yolk_status status, const char *text);
 void bench_child_wait_for_end(int stop_fd);
+bool bench_child_is_wanted(int stop_fd); /* false once it is to end */
 void bench_child_end(struct bench_child *child);
 
 /* ---- a master and a node apart from the one that measures ---- */
@@ -116,9 +119,13 @@ struct bench_cluster {
 };
 struct bench_cluster_options {
     uint64_t segment_bytes;
-    const char *transport; /* of the client; NULL: auto */
-    bool spin;             /* the master polls for a while before it sleeps */
+    const char *transport;   /* of the client; NULL: auto */
+    bool spin;               /* the master polls for a while before it sleeps */
+    uint64_t session_ttl_ms; /* 0: the master's default */
 };
+/* Master and node without a store here: whoever has no threads may fork on. */
+YOLK_MUST_USE enum yolk_status bench_cluster_start(struct bench_cluster *cluster,
+                                                   const struct bench_cluster_options *options);
 YOLK_MUST_USE enum yolk_status bench_cluster_open(struct bench_cluster *cluster,
                                                   const struct bench_cluster_options *options);
 void bench_cluster_close(struct bench_cluster *cluster);
@@ -132,6 +139,8 @@ YOLK_MUST_USE enum yolk_status bench_null(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_transfers(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_shm(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_tcp(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_callers(struct bench_report *bench);
+YOLK_MUST_USE enum yolk_status bench_large(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_messages(struct bench_report *bench);
 YOLK_MUST_USE enum yolk_status bench_objects(struct bench_report *bench);
 

@@ -2,6 +2,7 @@
 /* A process beside the one that measures. It ends when the pipe from that one does, also when that
  * one is killed. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -30,6 +31,12 @@ void bench_child_wait_for_end(int stop_fd)
     char byte;
     while (read(stop_fd, &byte, 1) > 0)
         ;
+}
+
+bool bench_child_is_wanted(int stop_fd)
+{
+    struct pollfd end = {.fd = stop_fd, .events = POLLIN};
+    return poll(&end, 1, 0) == 0;
 }
 
 enum yolk_status bench_child_start(struct bench_child *child, const struct bench_child_run *run,

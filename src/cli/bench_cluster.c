@@ -44,6 +44,8 @@ static enum yolk_status run_master(void *self, int stop_fd, int word_fd)
     struct thread thread = {.running = false};
     char address[NET_ADDRESS_TEXT_MAX] = "";
     master_config_default(&options.config);
+    if (told->options->session_ttl_ms > 0)
+        options.config.session_ttl_ms = told->options->session_ttl_ms;
     int status = net_address_parse("127.0.0.1:0", 0, &options.address);
     if (status == YOLK_OK)
         status = loop_create(&loop_options, &master.loop);
@@ -78,8 +80,8 @@ static enum yolk_status run_node(void *self, int stop_fd, int word_fd)
     return yolk_store_close(store);
 }
 
-enum yolk_status bench_cluster_open(struct bench_cluster *cluster,
-                                    const struct bench_cluster_options *options)
+enum yolk_status bench_cluster_start(struct bench_cluster *cluster,
+                                     const struct bench_cluster_options *options)
 {
     char word[BENCH_WORD_MAX];
     struct told told = {options, cluster->address};
@@ -92,6 +94,13 @@ enum yolk_status bench_cluster_open(struct bench_cluster *cluster,
         status =
             bench_child_start(&cluster->node, &(struct bench_child_run){run_node, &told}, word);
     }
+    return status;
+}
+
+enum yolk_status bench_cluster_open(struct bench_cluster *cluster,
+                                    const struct bench_cluster_options *options)
+{
+    enum yolk_status status = bench_cluster_start(cluster, options);
     struct yolk_store_options store;
     yolk_store_options_init(&store);
     store.master = cluster->address;

@@ -72,13 +72,24 @@ static void order(struct setup *s, bool falling)
     }
 }
 
-static enum yolk_status set_up(struct setup *s)
+/* What a user may turn on: the queue, contracts and policies, all of which look at each request. */
+static void turn_all_on(struct yolk_engine_options *options)
+{
+    options->queue.enable = YOLK_SWITCH_ON;
+    options->qos_json = "{\"version\": 1, \"defaults\": {\"max_inflight_bytes\": \"1GiB\"}}";
+    options->policy_json = "[{\"segment_type\": \"file\"}, {\"segment_type\": \"memory\", "
+                           "\"max_size\": 1024}, {\"segment_type\": \"memory\"}]";
+}
+
+static enum yolk_status set_up(struct setup *s, bool all_on)
 {
     const struct yolk_transport_ops *transports[] = {transport_null_ops()};
     struct yolk_engine_options options;
     yolk_engine_options_init(&options);
     options.transports = transports;
     options.transport_count = 1;
+    if (all_on)
+        turn_all_on(&options);
     s->memory = calloc(CALL, SIZE);
     if (s->memory == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "memory to read into");
@@ -130,20 +141,34 @@ static enum yolk_status measure_time(struct bench_report *bench, struct setup *s
     return status;
 }
 
+static void tear_down(struct setup *s)
+{
+    base_ignore(yolk_engine_destroy(s->engine)); /* nothing is in flight */
+    free(s->memory);
+    *s = (struct setup){0};
+}
+
 enum yolk_status bench_null(struct bench_report *bench)
 {
     struct setup *s = calloc(1, sizeof(*s));
-    enum yolk_status status = s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s);
+    enum yolk_status status =
+        s == NULL ? base_fail(YOLK_ERR_NO_MEMORY, 0, "requests") : set_up(s, false);
     if (status == YOLK_OK)
         status = measure_time(bench, s, "null request, merged", false);
     if (status == YOLK_OK)
         status = measure_time(bench, s, "null request", true);
     if (status == YOLK_OK)
         status = measure_cost(bench, s);
-    if (s != NULL) {
-        base_ignore(yolk_engine_destroy(s->engine)); /* nothing is in flight */
-        free(s->memory);
-        free(s);
+    if (status == YOLK_OK) {
+        tear_down(s);
+        status = set_up(s, true);
     }
+    if (status == YOLK_OK)
+        status = measure_time(bench, s, "null request, all on, merged", false);
+    if (status == YOLK_OK)
+        status = measure_time(bench, s, "null request, all on", true);
+    if (s != NULL)
+        tear_down(s);
+    free(s);
     return status;
 }

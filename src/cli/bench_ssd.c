@@ -168,6 +168,7 @@ static enum yolk_status run_one(struct bench *b, bool bare, bool write, uint32_t
                                     .depth = DEPTH,
                                     .size = size,
                                     .count = count,
+                                    .batch = count,
                                     .offsets = b->offsets,
                                     .memory = b->memory};
     uint64_t start = clock_real_now_ns();

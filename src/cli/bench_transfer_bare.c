@@ -89,6 +89,7 @@ static enum yolk_status step_file(struct transfer_worker *w)
                                     .depth = c->batch < DEPTH_MAX ? c->batch : DEPTH_MAX,
                                     .size = (uint32_t)c->block,
                                     .count = w->offset_count,
+                                    .batch = c->batch,
                                     .offsets = w->offsets,
                                     .memory = transfer_local(w)};
     w->blocks += w->offset_count;

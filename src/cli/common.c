@@ -230,6 +230,12 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
     options.huge_pages = base_config_bool(config, SET_HUGE_PAGES);
     cli_waits(config, &options.put_wait_ms, &options.timeout_ms);
     options.drain_grace_ms = base_config_u64(config, SET_DRAIN_GRACE);
+    if (segment_size > 0 && base_config_bool(config, SET_EGM)) {
+        options.egm_enabled = 1;
+        options.egm_numa_nodes = base_config_string(config, SET_EGM_NODES);
+        options.egm_handle_type = base_config_string(config, SET_EGM_HANDLES);
+        options.egm_chunk_bytes_max = base_config_u64(config, SET_EGM_CHUNK);
+    }
     options.replica_num = (uint32_t)base_config_u64(config, SET_REPLICA_NUM);
     if (segment_size > 0 && base_config_u64(config, SET_SSD) > 0) {
         int status =
@@ -239,6 +245,12 @@ enum yolk_status cli_store_open(const struct cli_command *command, const struct 
         options.ssd_path = ssd_path;
         options.ssd_size_bytes = base_config_u64(config, SET_SSD);
         options.ssd_sync_ms = base_config_u64(config, SET_SSD_SYNC);
+    }
+    /* Of programs that come and go none takes a file. */
+    if (segment_size > 0) {
+        int status = yolk_store_options_environment(&options);
+        if (status != YOLK_OK)
+            return status;
     }
     return cli_store_open_with(command, &options, out);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/config_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -11,25 +10,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-
-static int read_file(const char *path, struct base_buf *text)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return base_fail(YOLK_ERR_CONFIG, errno, "cannot read the configuration file %s", path);
-    int status = YOLK_OK;
-    char piece[8192];
-    size_t got;
-    while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
-        status = base_buf_append(text, piece, got);
-    if (status == YOLK_OK && ferror(file))
-        status = base_fail(YOLK_ERR_CONFIG, errno, "cannot read the configuration file %s", path);
-    else if (status != YOLK_OK)
-        status = base_fail(YOLK_ERR_CONFIG, 0, "the configuration file %s is larger than %u bytes",
-                           path, CONFIG_FILE_MAX);
-    fclose(file);
-    return status;
-}
+#include "platform/text_file.h"
 
 /* ---- JSON ---- */
 
@@ -90,6 +71,9 @@ static int json_pair(const struct receiver *to, const char *key, const json_t *v
 static int load_json(const struct receiver *to, const struct base_buf *text)
 {
     json_error_t error;
+    if (text->size == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: the file is empty: must hold one JSON object",
+                         to->path);
     json_t *root = json_loadb((const char *)text->data, text->size, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return base_fail(YOLK_ERR_CONFIG, 0, "%s:%d: %s", to->path, error.line, error.text);
@@ -204,7 +188,7 @@ int config_file_read(const char *path, config_file_pair pair, void *self)
     const struct receiver to = {pair, self, path, &seen};
     base_buf_init(&text, CONFIG_FILE_MAX);
     base_buf_init(&seen, CONFIG_FILE_MAX + 1);
-    int status = read_file(path, &text);
+    int status = text_file_read("the configuration", path, &text);
     const char *dot = strrchr(path, '.');
     if (status == YOLK_OK)
         status = dot && strcmp(dot, ".json") == 0 ? load_json(&to, &text) : load_yaml(&to, &text);

@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "cli/config_file.h"
+#include "platform/temporary_kit.h"
 
-static char folder[] = "/tmp/yolk-config-XXXXXX";
+static char folder[TEMPORARY_MAX] = "yolk-config-XXXXXX";
 
 /* Loads a file of this name and content into a fresh config. */
 static int load(struct base_config *config, const char *name, const char *text)
@@ -81,12 +82,13 @@ static void test_refusals(void **state)
     refuse("a.json", "{\"lease_ttl\": }", "a.json:1");
     refuse("a.json", "{\"lease_ttl\": {}}", "lease_ttl");
     refuse("a.json", "[]", "one JSON object");
+    refuse("a.json", "", "the file is empty");
     refuse("a.json", "{\"lease_ttl\": 1, \"lease_ttl\": 2}", "a.json");
     char *large = malloc(CONFIG_FILE_MAX + 2);
     assert_non_null(large);
     memset(large, '#', CONFIG_FILE_MAX + 1);
     large[CONFIG_FILE_MAX + 1] = '\0';
-    refuse("a.yaml", large, "larger than");
+    refuse("a.yaml", large, "has more than");
     free(large);
     struct base_config config;
     assert_int_equal(base_config_init(&config, COMMAND_MASTER), YOLK_OK);
@@ -101,7 +103,7 @@ int main(void)
         cmocka_unit_test(test_both_forms),
         cmocka_unit_test(test_refusals),
     };
-    if (!mkdtemp(folder))
+    if (!mkdtemp(temporary_path(folder)))
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(folder);

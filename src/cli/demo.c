@@ -41,6 +41,7 @@ int cli_demo(int argc, char **argv)
         .nodes = 1,
         .clients = 1,
         .requests = 3000,
+        .gpu = -1, /* none */
     };
     fputs(introduction, stdout);
     fflush(stdout);

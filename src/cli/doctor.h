@@ -11,7 +11,8 @@ struct doctor_item {
     const char *name;
     enum doctor_grade grade;
     char found[512]; /* what is there */
-    char use[320];   /* what Yolk does with it, or why it does not */
+    char use[320];   /* what Yolk does with it, or why it does not and what to do */
+    char label[24];  /* room for a name that is not static */
 };
 
 #define DOCTOR_MAX_ITEMS 20

@@ -17,10 +17,13 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "cli/doctor.h"
 #include "device/device.h"
+#include "device/vmm.h"
 #include "platform/memory.h"
+#include "store/egm_pool.h"
 
 #define FOUND(item, ...) snprintf((item)->found, sizeof((item)->found), __VA_ARGS__)
 #define USE(item, ...)   snprintf((item)->use, sizeof((item)->use), __VA_ARGS__)
@@ -242,10 +245,9 @@ static void probe_gpu(const char *path, struct doctor_item *item)
     struct device_report report;
     device_describe(NULL, &report);
     item->name = "GPU";
-    item->grade = DOCTOR_UNUSED;
+    item->grade = report.cuda ? DOCTOR_USED : DOCTOR_UNUSED;
     FOUND(item, "%s", report.cuda_found);
-    USE(item, report.cuda ? "not used yet: this version moves memory of the host only"
-                          : "memory of the host only");
+    USE(item, report.cuda ? "its memory is taken in all calls" : "memory of the host only");
 }
 
 static void probe_cufile(const char *path, struct doctor_item *item)
@@ -257,7 +259,9 @@ static void probe_cufile(const char *path, struct doctor_item *item)
     item->name = "cuFile";
     item->grade = DOCTOR_UNUSED;
     FOUND(item, "%.400s; nvidia-fs is %s", report.cufile_found, driver ? "loaded" : "not loaded");
-    USE(item, "not used: this version has no GPU storage tier");
+    USE(item, report.cufile ? "by the transport gds, where it is on; doctor --gpu N --path DIR "
+                              "tries the way to a folder"
+                            : "files go through the memory of the host");
 }
 
 static void probe_imex(const char *path, struct doctor_item *item)
@@ -270,7 +274,126 @@ static void probe_imex(const char *path, struct doctor_item *item)
         FOUND(item, "%u channel%s", channels, channels > 1 ? "s" : "");
     else
         FOUND(item, "no channel in /dev/nvidia-caps-imex-channels");
-    USE(item, "not used: this version has no memory across NVLink");
+    USE(item, channels
+                  ? "fabric handles: memory of GPUs and NUMA nodes for other machines of the "
+                    "NVLink domain"
+                  : "without one no fabric handle is made, whatever the driver says it can; on "
+                    "one machine descriptors do (the row below)");
+}
+
+/* "yes", or the driver's reason why not. */
+static const char *can_make(struct device *device, struct vmm_place place, int handle)
+{
+    return vmm_probe(device_cuda(device), place, handle) == YOLK_OK ? "yes" : yolk_last_error();
+}
+
+static void probe_handles(struct device *device, struct doctor_item *item)
+{
+    struct device_gpu gpu = {.numa_node = 0};
+    char texts[3][128];
+    uint64_t granularity = 0;
+    if (device_gpu(device, 0, &gpu) != YOLK_OK)
+        return;
+    const struct vmm_place node = {CUDA_LOCATION_HOST_NUMA, gpu.numa_node < 0 ? 0 : gpu.numa_node};
+    const struct vmm_place here = {CUDA_LOCATION_DEVICE, 0};
+    if (vmm_granularity(device_cuda(device), node, CUDA_HANDLE_POSIX_FD, &granularity) != YOLK_OK)
+        granularity = 0;
+    (void)snprintf(texts[0], sizeof(texts[0]), "%s", can_make(device, node, CUDA_HANDLE_POSIX_FD));
+    (void)snprintf(texts[1], sizeof(texts[1]), "%s", can_make(device, node, CUDA_HANDLE_FABRIC));
+    (void)snprintf(texts[2], sizeof(texts[2]), "%s", can_make(device, here, CUDA_HANDLE_POSIX_FD));
+    FOUND(item,
+          "NUMA node %d by descriptor: %s, by fabric handle: %s; GPU 0 by descriptor: %s; in units "
+          "of %" PRIu64 " bytes",
+          node.id, texts[0], texts[1], texts[2], granularity);
+    item->grade = strcmp(texts[0], "yes") == 0 ? DOCTOR_USED : DOCTOR_LIMITED;
+    USE(item, strcmp(texts[1], "yes") == 0
+                  ? "by the transport nvlink, and for EGM pools (enable_egm_store_pool)"
+                  : "by the transport nvlink on this machine, and for EGM pools with "
+                    "egm_handle_type posix_fd");
+}
+
+/* Begins a row that CUDA is asked for. NULL: there is none, which the row says. */
+static struct device *begin_cuda(const char *name, struct doctor_item *item)
+{
+    struct device *device;
+    item->name = name;
+    item->grade = DOCTOR_UNUSED;
+    if (device_open(NULL, &device) == YOLK_OK)
+        return device;
+    FOUND(item, "%s", yolk_last_error());
+    USE(item, "memory of the host only");
+    return NULL;
+}
+
+static void probe_nvlink(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct device *device = begin_cuda("NVLink memory", item);
+    struct device_scope scope;
+    if (device == NULL)
+        return;
+    if (device_enter(device, -1, &scope) == YOLK_OK) {
+        probe_handles(device, item);
+        device_leave(device, &scope);
+    }
+    device_close(device);
+}
+
+/* The nodes that "auto" means, their unit and the handles that others could import. */
+static void probe_pool(struct device *device, struct doctor_item *item)
+{
+    uint32_t ids[EGM_NODES_MAX], count;
+    uint64_t unit = EGM_SLAB;
+    char nodes[128] = "", why[160], text[32];
+    int handles = CUDA_HANDLE_FABRIC;
+    size_t used = 0;
+    int status = egm_discover(device, ids, &count);
+    if (status == YOLK_OK && count == 0)
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "no GPU is visible");
+    struct vmm_place place = {CUDA_LOCATION_HOST_NUMA, status == YOLK_OK ? (int)ids[0] : 0};
+    (void)snprintf(why, sizeof(why), "%s",
+                   status == YOLK_OK ? can_make(device, place, handles) : yolk_last_error());
+    bool fabric = strcmp(why, "yes") == 0;
+    if (status == YOLK_OK && !fabric)
+        handles = CUDA_HANDLE_POSIX_FD;
+    for (uint32_t i = 0; i < count && status == YOLK_OK; i++) {
+        uint64_t granularity = 0;
+        place.id = (int)ids[i];
+        status = vmm_granularity(device_cuda(device), place, handles, &granularity);
+        if (status == YOLK_OK)
+            status = vmm_probe(device_cuda(device), place, handles);
+        unit = granularity > unit ? granularity : unit;
+        if (used < sizeof(nodes))
+            used += (size_t)snprintf(nodes + used, sizeof(nodes) - used, "%s%u", i > 0 ? "," : "",
+                                     ids[i]);
+    }
+    if (status != YOLK_OK) {
+        FOUND(item, "%.400s", yolk_last_error());
+        USE(item, "no EGM pool with egm_numa_nodes auto");
+        return;
+    }
+    item->grade = fabric ? DOCTOR_USED : DOCTOR_LIMITED;
+    FOUND(item, "egm_numa_nodes auto: %s; in units of %s; by fabric handle: %s", nodes,
+          base_format_size(unit, text, sizeof(text)), why);
+    USE(item,
+        fabric ? "where enable_egm_store_pool is on, with egm_handle_type fabric: for all of the "
+                 "NVLink domain"
+               : "where enable_egm_store_pool is on, with egm_handle_type posix_fd or auto: for "
+                 "this machine; with fabric setup fails");
+}
+
+static void probe_egm(const char *path, struct doctor_item *item)
+{
+    (void)path;
+    struct device *device = begin_cuda("EGM pool", item);
+    struct device_scope scope;
+    if (device == NULL)
+        return;
+    if (device_enter(device, -1, &scope) == YOLK_OK) {
+        probe_pool(device, item);
+        device_leave(device, &scope);
+    }
+    device_close(device);
 }
 
 static void probe_rdma(const char *path, struct doctor_item *item)
@@ -284,7 +407,9 @@ static void probe_rdma(const char *path, struct doctor_item *item)
         FOUND(item, "%u device%s, first %s", devices, devices > 1 ? "s" : "", first);
     else
         FOUND(item, "no device in /sys/class/infiniband");
-    USE(item, "not used: this version has no RDMA transport; tcp reaches other machines");
+    USE(item,
+        "not used: this version has no RDMA transport, and exports no DMA-buf of a GPU's memory; "
+        "tcp reaches other machines");
 }
 
 static void probe_files(const char *path, struct doctor_item *item)
@@ -315,9 +440,9 @@ static void probe_secret(const char *path, struct doctor_item *item)
 size_t doctor_examine(const char *path, struct doctor_item *items)
 {
     static void (*const PROBES[])(const char *, struct doctor_item *) = {
-        probe_kernel, probe_copy, probe_shm,   probe_io_uring, probe_direct,
-        probe_locked, probe_huge, probe_numa,  probe_gpu,      probe_cufile,
-        probe_imex,   probe_rdma, probe_files, probe_secret,
+        probe_kernel, probe_copy, probe_shm,   probe_io_uring, probe_direct, probe_locked,
+        probe_huge,   probe_numa, probe_gpu,   probe_cufile,   probe_imex,   probe_nvlink,
+        probe_egm,    probe_rdma, probe_files, probe_secret,
     };
     size_t count = sizeof(PROBES) / sizeof(PROBES[0]);
     for (size_t i = 0; i < count; i++) {

@@ -203,6 +203,9 @@ static int read_line(struct state *state, char *line, bool *ours)
     if (size == 0 || line[0] == '#')
         return YOLK_OK;
     if (line[0] != '-') {
+        if (strchr(line, '='))
+            return base_fail(YOLK_ERR_CONFIG, 0, "%s:%d: \"%.80s\": a flag begins with -",
+                             state->file, state->line, line);
         *ours = is_for(line, state->reader->program);
         return YOLK_OK;
     }

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cli/gflags.h"
+#include "platform/temporary_kit.h"
 
 /* What was read, as "name=value;". Flags that begin with b are bools; none begins with z. */
 static char seen[4096];
@@ -92,8 +93,9 @@ static void write_file(const char *path, const char *text)
 static void test_flag_files(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/yolk-gflags-XXXXXX", one[64], two[64], text[512], flag[80];
-    assert_non_null(mkdtemp(folder));
+    char folder[TEMPORARY_MAX] = "yolk-gflags-XXXXXX", one[2 * TEMPORARY_MAX],
+         two[2 * TEMPORARY_MAX], text[1024], flag[3 * TEMPORARY_MAX];
+    assert_non_null(mkdtemp(temporary_path(folder)));
     snprintf(one, sizeof(one), "%s/one", folder);
     snprintf(two, sizeof(two), "%s/two", folder);
     snprintf(flag, sizeof(flag), "--flagfile=%s", one);
@@ -109,6 +111,9 @@ static void test_flag_files(void **state)
     write_file(two, "--b2\n--x 1\n");
     assert_int_equal(READ(flag), YOLK_ERR_CONFIG);
     assert_non_null(strstr(yolk_last_error(), "/two:2"));
+    write_file(two, "--b2\nx=1\n");
+    assert_int_equal(READ(flag), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "/two:2: \"x=1\": a flag begins with -"));
     write_file(one, flag); /* itself */
     assert_int_equal(READ(flag), YOLK_ERR_CONFIG);
     assert_non_null(strstr(yolk_last_error(), "inside each other"));

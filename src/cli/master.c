@@ -65,7 +65,8 @@ static int merge_address(const struct base_config *config, enum base_setting set
 static int resolve(const char *flag, const char *text, struct net_address *out)
 {
     enum yolk_status status = net_address_parse(text, 0, out);
-    return status == YOLK_OK ? YOLK_OK : base_fail_context(YOLK_ERR_CONFIG, "--%s %s", flag, text);
+    return status == YOLK_OK ? YOLK_OK
+                             : base_fail_context(YOLK_ERR_CONFIG, "--%s: \"%s\"", flag, text);
 }
 
 static int read_addresses(struct setup *setup)
@@ -108,6 +109,8 @@ static int read_setup(struct setup *setup)
     master->session_ttl_ms = base_config_u64(config, SET_SESSION_TTL);
     master->eviction_high_watermark_ratio = base_config_ratio(config, SET_EVICTION_HIGH);
     master->eviction_ratio = base_config_ratio(config, SET_EVICTION_RATIO);
+    master->gds_eviction_high_watermark_ratio = base_config_ratio(config, SET_GDS_EVICTION_HIGH);
+    master->gds_eviction_ratio = base_config_ratio(config, SET_GDS_EVICTION_RATIO);
     master->policy = master_policy_find(base_config_string(config, SET_EVICTION_POLICY));
     double offload = base_config_ratio(config, SET_OFFLOAD_WATERMARK);
     master->offload_watermark_ratio = offload > 0 ? offload : 1e-9; /* 0 means the default there */
@@ -116,6 +119,7 @@ static int read_setup(struct setup *setup)
     master->tenants = base_config_string(config, SET_TENANTS);
     double hard = base_config_ratio(config, SET_HARD_PIN_RATIO);
     master->hard_pin_ratio = hard > 0 ? hard : 1e-18; /* 0 means the default there */
+    master->place_by_controller = strcmp(base_config_string(config, SET_PLACEMENT), "numa") == 0;
     master->soft_pin_ttl_ms = base_config_u64(config, SET_SOFT_PIN_TTL);
     master->soft_pin_ttl_max_ms = base_config_u64(config, SET_SOFT_PIN_TTL_MAX);
     master->max_objects = base_config_u64(config, SET_MAX_OBJECTS);
@@ -192,6 +196,8 @@ static int listen_all(struct setup *setup, struct running *running)
                                              .settings = setup->config,
                                              .guarded = setup->server.secret_size > 0};
     enum yolk_status status = server_create(running->loop, &setup->server, &running->server);
+    if (status == YOLK_ERR_CONFIG)
+        return cli_usage_error(setup->command, "%s", cli_reason(status));
     if (status != YOLK_OK)
         return cli_failure(setup->command, status, "cannot listen on %s (%s)", setup->listen,
                            setup->names.listen);

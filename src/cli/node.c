@@ -83,6 +83,12 @@ static void announce(const struct node *node, const char *ports)
     if (base_config_u64(node->config, SET_SSD) > 0)
         printf(" ssd %s",
                base_format_size(base_config_u64(node->config, SET_SSD), text, sizeof(text)));
+    if (base_config_bool(node->config, SET_EGM))
+        printf(" of NUMA nodes (EGM)");
+    struct yolk_store_options options;
+    yolk_store_options_init(&options);
+    if (yolk_store_options_environment(&options) == YOLK_OK && options.gds_enabled)
+        printf(" gds %s", base_format_size(options.gds_capacity_bytes, text, sizeof(text)));
     putchar('\n');
     if (strcmp(ports, "no-tcp") == 0 &&
         strcmp(base_config_string(node->config, SET_TRANSPORT), "shm") != 0)
@@ -217,6 +223,11 @@ int cli_node_run(const struct cli_command *command, struct base_config *config)
     else if (base_config_origin(config, SET_SSD_PATH) == ORIGIN_ARGUMENT && ssd == 0)
         code = cli_usage_error(command, "--ssd-path needs --ssd SIZE: how much of that disk the "
                                         "store may use");
+    else if ((base_config_origin(config, SET_EGM_NODES) == ORIGIN_ARGUMENT ||
+              base_config_origin(config, SET_EGM_HANDLES) == ORIGIN_ARGUMENT) &&
+             !base_config_bool(config, SET_EGM))
+        code = cli_usage_error(command, "--egm-numa-nodes and --egm-handle-type need "
+                                        "--enable-egm-store-pool");
     else if (ssd > 0 && ssd < STORAGE_UNIT)
         code = cli_usage_error(command, "--ssd %s: must be 0 or at least 4KiB",
                                base_format_size(ssd, text, sizeof(text)));

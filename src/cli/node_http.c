@@ -64,7 +64,11 @@ static int add_line(struct base_buf *body, const char *line)
 /* What is this process's own among the figures. */
 static bool is_own(const char *line)
 {
-    return strncmp(line, "client_", 7) == 0 || strncmp(line, "disk_", 5) == 0;
+    static const char *const OWN[] = {"client_", "disk_", "mooncake_egm_store_pool_"};
+    for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++)
+        if (strncmp(line, OWN[i], strlen(OWN[i])) == 0)
+            return true;
+    return false;
 }
 
 static void page_metrics(void *self, struct http_exchange *exchange)

@@ -27,7 +27,8 @@ static bool make(struct driver *driver, const struct policy_trace *dense)
     for (size_t i = 0; i < dense->trace->count; i++)
         if (dense->trace->requests[i].count > longest)
             longest = dense->trace->requests[i].count;
-    driver->state = calloc(1, driver->policy->state_size + 1);
+    const struct master_policy *policy = driver->policy;
+    driver->state = calloc(1, policy->state_size != NULL ? policy->state_size(UINT64_MAX) : 1);
     driver->order = calloc(1, driver->policy->order_size);
     driver->objects = calloc(dense->unique + 1, sizeof *driver->objects);
     driver->extents = calloc(dense->unique + 1, sizeof *driver->extents);
@@ -42,7 +43,9 @@ static bool make(struct driver *driver, const struct policy_trace *dense)
         driver->extents[i].object = &driver->objects[i];
         base_list_init(&driver->extents[i].order);
     }
-    driver->policy->order_init(driver->order, driver->state);
+    if (policy->state_init != NULL)
+        policy->state_init(driver->state, UINT64_MAX);
+    policy->order_init(driver->order, driver->state);
     return true;
 }
 

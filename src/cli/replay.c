@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <yolk/store.h>
@@ -117,6 +118,14 @@ static const char *find_bad_size(const struct replay_options *options, char *out
     return out;
 }
 
+/* What lies beside a device or within what is no folder would be made all the same. */
+static bool is_place_for_file(const char *path)
+{
+    struct stat about;
+    return path[0] == '/' && path[strlen(path) - 1] != '/' &&
+           (stat(path, &about) != 0 || S_ISREG(about.st_mode));
+}
+
 /* What contradicts or is missing, or NULL; `out` is room for a text. */
 static const char *find_conflict(const struct base_config *config, struct replay_options *options,
                                  char *out, size_t out_size)
@@ -138,6 +147,15 @@ static const char *find_conflict(const struct base_config *config, struct replay
         return "--ssd: a running cluster has the disks it has";
     if (base_config_origin(config, SET_SSD_PATH) == ORIGIN_ARGUMENT && options->ssd == 0)
         return "--ssd-path needs --ssd SIZE";
+    if ((options->gds > 0) != (options->gds_path != NULL))
+        return "give both or none of --gds SIZE (not 0) and --gds-path FILE";
+    if (options->gds_path && !is_place_for_file(options->gds_path)) {
+        snprintf(out, out_size,
+                 "--gds-path: \"%.90s\": must be the absolute path of a file, one "
+                 "that is there or is to be made",
+                 options->gds_path);
+        return out;
+    }
     if ((options->master_flag_count || options->node_flag_count) && !processes)
         return "--master-flag and --node-flag need --processes";
     if (options->mode == REPLAY_EMBEDDED) {
@@ -173,6 +191,9 @@ static void read_options(const struct base_config *config, struct replay_options
         .dram = base_config_u64(config, SET_DRAM),
         .ssd = base_config_u64(config, SET_REPLAY_SSD),
         .ssd_path = text_or_null(config, SET_SSD_PATH),
+        .gds = base_config_u64(config, SET_REPLAY_GDS),
+        .gds_path = text_or_null(config, SET_GDS_PATH),
+        .gpu = base_config_given(config, SET_GPU) ? (int)base_config_u64(config, SET_GPU) : -1,
         .seed = base_config_u64(config, SET_SEED),
         .nodes = (size_t)base_config_u64(config, SET_NODES),
         .clients = (size_t)base_config_u64(config, SET_CLIENTS),
@@ -252,6 +273,9 @@ static struct replay_worker_options worker_options(const struct replay_options *
         .seed = options->seed,
         .put_wait_ms = options->put_wait_ms,
         .timeout_ms = options->timeout_ms,
+        .gds = options->gds / options->clients,
+        .gds_path = options->gds_path,
+        .gpu = options->gpu,
     };
 }
 

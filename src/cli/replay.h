@@ -43,6 +43,9 @@ struct replay_options {
     uint64_t dram;        /* over all nodes */
     uint64_t ssd;         /* over all nodes; 0: none */
     const char *ssd_path; /* a folder; NULL: a temporary one */
+    uint64_t gds;         /* over all that write; 0: none */
+    const char *gds_path; /* PATH.slotN are the files */
+    int gpu;              /* blocks are in memory of this one; -1: of the host */
     uint64_t seed;
     uint64_t put_wait_ms;
     uint64_t timeout_ms;
@@ -77,9 +80,9 @@ struct replay_answer {
     uint64_t number;
     uint64_t bytes;
     uint64_t wrong_bytes;
-    uint64_t elapsed_ns; /* inside get or put calls */
-    uint32_t prefix;     /* EXIST: present; GET, LOOKUP: read and verified without a gap */
-    uint32_t from_ssd;   /* of the prefix read */
+    uint64_t elapsed_ns;         /* inside get or put calls */
+    uint32_t prefix;             /* EXIST: present; GET, LOOKUP: read and verified without a gap */
+    uint32_t from_ssd, from_gds; /* of the prefix read */
     uint32_t failed;
     int32_t status; /* of the first failure */
     uint32_t calls;
@@ -96,14 +99,18 @@ struct replay_worker_options {
     uint64_t seed;
     uint64_t put_wait_ms;
     uint64_t timeout_ms;
+    uint64_t gds; /* of this one */
+    const char *gds_path;
+    int gpu;
 };
 
 struct yolk_store;
+struct yolk_store_options;
 struct replay_store; /* replay_store.c: the one file that calls the store */
 
 struct replay_totals {
     uint64_t requests, blocks_referenced, blocks_hit;
-    uint64_t blocks_from_ssd; /* of those hit */
+    uint64_t blocks_from_ssd, blocks_from_gds; /* of those hit */
     uint64_t bytes_read, bytes_written, wrong_bytes, failed_puts, failed_gets;
     uint64_t get_ns, put_ns;
     double seconds;
@@ -134,7 +141,6 @@ struct replay_cluster;
 struct replay_cluster *replay_cluster_create(const struct replay_options *options);
 int replay_cluster_start(
     struct replay_cluster *cluster); /* master, nodes; prints role, pid, ports */
-const char *replay_cluster_master(const struct replay_cluster *cluster);
 int replay_cluster_start_worker(struct replay_cluster *cluster, struct replay_worker *worker);
 /* Looks for dead children; restarts masters and nodes when allowed. -1: one died and may not be
  * restarted. A dead worker is only marked (fd -1): the driver restarts it with
@@ -160,6 +166,9 @@ void replay_store_execute(struct replay_store *store, const struct replay_comman
 struct replay_store *replay_store_wrap(struct yolk_store *store, bool owned,
                                        const struct replay_worker_options *options, char *error,
                                        size_t error_size);
+
+/* A GDS file of this size, 0: none. */
+void replay_store_add_gds(struct yolk_store_options *out, uint64_t size, const char *path);
 
 /* replay_embedded.c: the embedded cluster, master and nodes in this process */
 struct replay_embedded;

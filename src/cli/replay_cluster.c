@@ -289,15 +289,10 @@ int replay_cluster_start(struct replay_cluster *cluster)
     return 0;
 }
 
-const char *replay_cluster_master(const struct replay_cluster *cluster)
-{
-    return cluster->master_address;
-}
-
 int replay_cluster_start_worker(struct replay_cluster *cluster, struct replay_worker *worker)
 {
     const struct replay_options *options = cluster->options;
-    char numbers[5][24];
+    char numbers[7][24];
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         return -1;
@@ -314,8 +309,23 @@ int replay_cluster_start_worker(struct replay_cluster *cluster, struct replay_wo
         "--secret-file", options->secret_file ? options->secret_file : "",
         "--block-size", numbers[1], "--seed", numbers[2],
         "--put-wait", numbers[3], "--timeout", numbers[4],
-        NULL};
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     /* clang-format on */
+    size_t count = 0;
+    while (arguments[count])
+        count++;
+    if (options->gpu >= 0) {
+        snprintf(numbers[5], sizeof numbers[5], "%d", options->gpu);
+        arguments[count++] = "--gpu";
+        arguments[count++] = numbers[5];
+    }
+    if (options->gds > 0 && strncmp(worker->role, "writer", 6) == 0) {
+        snprintf(numbers[6], sizeof numbers[6], "%" PRIu64, options->gds / options->clients);
+        arguments[count++] = "--gds";
+        arguments[count++] = numbers[6];
+        arguments[count++] = "--gds-path";
+        arguments[count++] = options->gds_path;
+    }
     bool again = worker->pid != 0;
     worker->pid = spawn((char *const *)arguments, pair[1], STDERR_FILENO);
     close(pair[1]);

@@ -20,12 +20,12 @@ struct flow {
     size_t first_client, client_count;
     size_t outstanding;
     uint32_t prefix;                    /* blocks read so far without a gap */
-    uint32_t from_ssd;                  /* of the prefix */
+    uint32_t from_ssd, from_gds;        /* of the prefix */
     uint32_t asked;                     /* the prefix that the get stage was split over */
     uint64_t slowest_ns;                /* of this stage: its clients run side by side */
     uint32_t parts[REPLAY_CLIENTS_MAX]; /* GET: what each client was given, then read */
     uint32_t given[REPLAY_CLIENTS_MAX];
-    uint32_t parts_from_ssd[REPLAY_CLIENTS_MAX];
+    uint32_t parts_from_ssd[REPLAY_CLIENTS_MAX], parts_from_gds[REPLAY_CLIENTS_MAX];
 };
 
 struct driver {
@@ -112,7 +112,7 @@ static void split(struct driver *driver, struct flow *flow, enum replay_command_
     for (size_t i = 0; i < flow->client_count; i++) {
         size_t share = left / (flow->client_count - i);
         size_t client = flow->first_client + i;
-        flow->given[i] = flow->parts[i] = flow->parts_from_ssd[i] = 0;
+        flow->given[i] = flow->parts[i] = flow->parts_from_ssd[i] = flow->parts_from_gds[i] = 0;
         if (!share)
             continue;
         flow->given[i] = (uint32_t)share;
@@ -135,13 +135,14 @@ static void finish_request(struct driver *driver, struct flow *flow)
     driver->totals->blocks_referenced += block_count(driver, flow);
     driver->totals->blocks_hit += flow->prefix;
     driver->totals->blocks_from_ssd += flow->from_ssd;
+    driver->totals->blocks_from_gds += flow->from_gds;
     flow->stage = STAGE_IDLE;
     replay_progress(driver->options, driver->totals, driver->trace->count);
 }
 
 static void start_request(struct driver *driver, struct flow *flow)
 {
-    flow->prefix = flow->asked = flow->from_ssd = 0;
+    flow->prefix = flow->asked = flow->from_ssd = flow->from_gds = 0;
     flow->slowest_ns = 0;
     if (driver->next_request == driver->trace->count) {
         flow->stage = STAGE_END;
@@ -188,6 +189,7 @@ static void advance(struct driver *driver, struct flow *flow)
             for (size_t i = 0; i < flow->client_count; i++) {
                 flow->prefix += flow->parts[i];
                 flow->from_ssd += flow->parts_from_ssd[i];
+                flow->from_gds += flow->parts_from_gds[i];
                 if (flow->parts[i] < flow->given[i])
                     break;
             }
@@ -240,9 +242,11 @@ static void take_answer(struct driver *driver, struct replay_worker *worker, siz
         } else if (kind == REPLAY_LOOKUP) {
             flow->prefix = answer->prefix;
             flow->from_ssd = answer->from_ssd;
+            flow->from_gds = answer->from_gds;
         } else {
             flow->parts[client - flow->first_client] = answer->prefix;
             flow->parts_from_ssd[client - flow->first_client] = answer->from_ssd;
+            flow->parts_from_gds[client - flow->first_client] = answer->from_gds;
         }
     }
     if (answer->failed && !totals->first_failure[0])

@@ -71,6 +71,7 @@ static enum yolk_status open_node(struct replay_embedded *embedded,
     store_options.segment_size_bytes = options->dram / options->nodes;
     store_options.put_wait_ms = options->put_wait_ms;
     store_options.timeout_ms = options->timeout_ms;
+    replay_store_add_gds(&store_options, options->gds / options->nodes, options->gds_path);
     struct yolk_store *store = NULL;
     enum yolk_status status = YOLK_OK;
     if (options->ssd > 0) {

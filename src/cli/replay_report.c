@@ -74,6 +74,11 @@ uint64_t replay_percentile_us(struct replay_totals *totals, double share)
     return totals->get_us[index];
 }
 
+static uint64_t from_memory(const struct replay_totals *totals)
+{
+    return totals->blocks_hit - totals->blocks_from_ssd - totals->blocks_from_gds;
+}
+
 static const char *mode_name(const struct replay_options *options)
 {
     switch (options->mode) {
@@ -103,9 +108,9 @@ static void report_model(const struct replay_options *options, const struct trac
     if (less && !replay_model_lru(trace, less, &hits))
         printf("    LRU of %9zu blocks %.4f  (0.90 of the capacity)\n", less,
                rate_of(hits, referenced));
-    size_t all = (size_t)((options->dram + options->ssd) / options->block_size);
-    if (options->ssd > 0 && !replay_model_lru(trace, all, &hits))
-        printf("    LRU of %9zu blocks %.4f  (memory and SSD)\n", all, rate_of(hits, referenced));
+    size_t all = (size_t)((options->dram + options->ssd + options->gds) / options->block_size);
+    if (options->ssd + options->gds > 0 && !replay_model_lru(trace, all, &hits))
+        printf("    LRU of %9zu blocks %.4f  (memory and files)\n", all, rate_of(hits, referenced));
 }
 
 void replay_report(const struct replay_options *options, const struct trace *trace,
@@ -116,6 +121,9 @@ void replay_report(const struct replay_options *options, const struct trace *tra
     if (options->mode != REPLAY_MASTER)
         printf("  nodes, memory         %zu, %" PRIu64 " MiB together\n", options->nodes,
                options->dram >> 20);
+    if (options->gds > 0)
+        printf("  GDS                   %" PRIu64 " MiB together, blocks in memory of %s\n",
+               options->gds >> 20, options->gpu < 0 ? "the host" : "a GPU");
     if (options->ssd > 0)
         printf("  SSD                   %" PRIu64 " MiB together\n", options->ssd >> 20);
     printf("  block, clients        %" PRIu64 " bytes, %zu%s, transport %s\n", options->block_size,
@@ -123,8 +131,8 @@ void replay_report(const struct replay_options *options, const struct trace *tra
     printf("  requests              %" PRIu64 " in %.1f s\n", totals->requests, totals->seconds);
     printf("  blocks referenced     %" PRIu64 "\n", totals->blocks_referenced);
     printf("  blocks hit            %" PRIu64 "\n", totals->blocks_hit);
-    printf("    from memory, SSD      %" PRIu64 ", %" PRIu64 "\n",
-           totals->blocks_hit - totals->blocks_from_ssd, totals->blocks_from_ssd);
+    printf("    from memory, SSD, GDS %" PRIu64 ", %" PRIu64 ", %" PRIu64 "\n", from_memory(totals),
+           totals->blocks_from_ssd, totals->blocks_from_gds);
     printf("  hit rate              %.4f\n",
            rate_of(totals->blocks_hit, totals->blocks_referenced));
     report_model(options, trace);
@@ -148,12 +156,12 @@ void replay_report(const struct replay_options *options, const struct trace *tra
 int replay_write_json(const struct replay_options *options, struct replay_totals *totals)
 {
     json_t *root = json_pack(
-        "{s:I s:I s:I s:f s:{s:I s:I} s:I s:I s:I s:I s:I s:f s:f s:f s:I s:I s:I s:b s:I}",
+        "{s:I s:I s:I s:f s:{s:I s:I s:I} s:I s:I s:I s:I s:I s:f s:f s:f s:I s:I s:I s:b s:I}",
         "requests", (json_int_t)totals->requests, "blocks_referenced",
         (json_int_t)totals->blocks_referenced, "blocks_hit", (json_int_t)totals->blocks_hit,
         "hit_rate", rate_of(totals->blocks_hit, totals->blocks_referenced), "hits_by_tier",
-        "memory", (json_int_t)(totals->blocks_hit - totals->blocks_from_ssd), "ssd",
-        (json_int_t)totals->blocks_from_ssd, "bytes_read", (json_int_t)totals->bytes_read,
+        "memory", (json_int_t)from_memory(totals), "ssd", (json_int_t)totals->blocks_from_ssd,
+        "gds", (json_int_t)totals->blocks_from_gds, "bytes_read", (json_int_t)totals->bytes_read,
         "bytes_written", (json_int_t)totals->bytes_written, "wrong_bytes",
         (json_int_t)totals->wrong_bytes, "failed_puts", (json_int_t)totals->failed_puts,
         "failed_gets", (json_int_t)totals->failed_gets, "seconds", totals->seconds, "get_gbps",

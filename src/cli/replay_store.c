@@ -11,6 +11,7 @@
 #include <yolk/store.h>
 
 #include "cli/common.h"
+#include "cli/gpu.h"
 #include "cli/replay_content.h"
 
 enum {
@@ -27,8 +28,10 @@ struct replay_store {
     uint64_t seed;
     uint64_t retry_ms;
     size_t batch;
-    char *buffer;
+    char *buffer; /* made and checked here */
     size_t buffer_size;
+    struct cli_gpu *gpu; /* NULL, or what transfers are from and to instead */
+    char *moved;         /* the buffer, or that memory */
     struct yolk_kv *kvs;
     struct yolk_slice *slices;
     char (*keys)[KEY_MAX];
@@ -60,6 +63,19 @@ static int allocate(struct replay_store *self)
     return self->kvs && self->slices && self->keys ? 0 : -1;
 }
 
+/* What transfers are from and to. */
+static enum yolk_status register_memory(struct replay_store *self, int gpu)
+{
+    int status = gpu < 0 ? YOLK_OK : cli_gpu_open(gpu, self->buffer_size, &self->gpu);
+    if (status != YOLK_OK)
+        return (enum yolk_status)status;
+    char *memory = self->gpu ? cli_gpu_memory(self->gpu) : self->buffer;
+    status = yolk_store_register_buffer(self->store, memory, self->buffer_size);
+    if (status == YOLK_OK)
+        self->moved = memory;
+    return (enum yolk_status)status;
+}
+
 struct replay_store *replay_store_wrap(struct yolk_store *store, bool owned,
                                        const struct replay_worker_options *options, char *error,
                                        size_t error_size)
@@ -75,17 +91,21 @@ struct replay_store *replay_store_wrap(struct yolk_store *store, bool owned,
     if (allocate(self)) {
         snprintf(error, error_size, "no memory for a transfer buffer");
     } else {
-        enum yolk_status status =
-            yolk_store_register_buffer(store, self->buffer, self->buffer_size);
+        enum yolk_status status = register_memory(self, options->gpu);
         if (status == YOLK_OK)
             return self;
         snprintf(error, error_size, "cannot register a buffer: %s", cli_reason(status));
-        munmap(self->buffer, self->buffer_size);
-        self->buffer = NULL;
     }
     self->owned = false;
     replay_store_close(self);
     return NULL;
+}
+
+void replay_store_add_gds(struct yolk_store_options *out, uint64_t size, const char *path)
+{
+    out->gds_enabled = size > 0;
+    out->gds_capacity_bytes = size;
+    out->gds_path = path;
 }
 
 static void fill_options(struct yolk_store_options *out,
@@ -98,6 +118,7 @@ static void fill_options(struct yolk_store_options *out,
     out->transport = options->transport;
     out->put_wait_ms = options->put_wait_ms;
     out->timeout_ms = options->timeout_ms;
+    replay_store_add_gds(out, options->gds, options->gds_path);
 }
 
 struct replay_store *replay_store_open(const struct replay_worker_options *options, char *error,
@@ -123,11 +144,13 @@ void replay_store_close(struct replay_store *self)
     if (!self)
         return;
     bool quiet = true;
-    if (self->buffer)
-        quiet = yolk_store_unregister_buffer(self->store, self->buffer) == YOLK_OK;
+    if (self->moved)
+        quiet = yolk_store_unregister_buffer(self->store, self->moved) == YOLK_OK;
     if (self->owned && yolk_store_close(self->store) != YOLK_OK)
         fprintf(stderr, "yolk replay: close: %s\n", yolk_last_error());
-    if (self->buffer && quiet) /* else a transfer may still write there: leave it mapped */
+    if (quiet) /* else a transfer may still write there: leave it as it is */
+        cli_gpu_close(self->gpu);
+    if (self->buffer && quiet)
         munmap(self->buffer, self->buffer_size);
     free(self->kvs);
     free(self->slices);
@@ -140,7 +163,7 @@ static void prepare(struct replay_store *self, const uint64_t *ids, size_t count
     for (size_t i = 0; i < count; i++) {
         int length = snprintf(self->keys[i], KEY_MAX, "replay-%" PRIu64 "-%" PRIu64 "-%" PRIu64,
                               self->seed, self->block_size, ids[i]);
-        self->slices[i] = (struct yolk_slice){.ptr = self->buffer + i * self->block_size,
+        self->slices[i] = (struct yolk_slice){.ptr = self->moved + i * self->block_size,
                                               .size = self->block_size};
         self->kvs[i] = (struct yolk_kv){.key = self->keys[i],
                                         .key_size = (size_t)length,
@@ -182,6 +205,17 @@ static size_t probe(struct replay_store *self, const uint64_t *ids, size_t count
     return count;
 }
 
+/* Between the memory of the GPU, if there is one, and that which is made and checked here. */
+static int fetch(struct replay_store *self, size_t count)
+{
+    return self->gpu ? cli_gpu_read(self->gpu, 0, self->buffer, count * self->block_size) : 0;
+}
+
+static int hand_over(struct replay_store *self, size_t count)
+{
+    return self->gpu ? cli_gpu_write(self->gpu, 0, self->buffer, count * self->block_size) : 0;
+}
+
 /* Reads and verifies. The prefix ends at the first block that did not come; one that was evicted
  * since the probe is a miss, not a failure. */
 static void get(struct replay_store *self, const uint64_t *ids, size_t count,
@@ -195,16 +229,18 @@ static void get(struct replay_store *self, const uint64_t *ids, size_t count,
         enum yolk_status status = yolk_store_get(self->store, self->kvs, part);
         answer->elapsed_ns += now_ns() - start;
         answer->calls++;
+        int fetched = fetch(self, part);
         for (size_t i = 0; i < part; i++) {
-            int64_t result = self->kvs[i].result;
+            int64_t result = fetched != YOLK_OK ? fetched : self->kvs[i].result;
             if (result < 0) {
                 if (result != YOLK_ERR_NOT_FOUND)
                     note_failure(answer, "get", result);
                 gap = true;
                 continue;
             }
-            uint64_t wrong = replay_content_check(ids[first + i], self->slices[i].ptr,
-                                                  min_size((size_t)result, self->block_size));
+            uint64_t wrong =
+                replay_content_check(ids[first + i], self->buffer + i * self->block_size,
+                                     min_size((size_t)result, self->block_size));
             if ((uint64_t)result != self->block_size) /* a missing byte is a wrong one */
                 wrong += (uint64_t)result > self->block_size ? (uint64_t)result - self->block_size
                                                              : self->block_size - (uint64_t)result;
@@ -215,6 +251,7 @@ static void get(struct replay_store *self, const uint64_t *ids, size_t count,
                 continue;
             answer->prefix++;
             answer->from_ssd += self->kvs[i].medium == YOLK_MEDIUM_LOCAL_DISK;
+            answer->from_gds += self->kvs[i].medium == YOLK_MEDIUM_GDS;
         }
         gap = gap || status != YOLK_OK;
     }
@@ -247,7 +284,14 @@ static void put(struct replay_store *self, const uint64_t *ids, size_t count,
         size_t part = min_size(count - first, self->batch);
         prepare(self, ids + first, part);
         for (size_t i = 0; i < part; i++)
-            replay_content_fill(ids[first + i], self->slices[i].ptr, self->block_size);
+            replay_content_fill(ids[first + i], self->buffer + i * self->block_size,
+                                self->block_size);
+        int handed = hand_over(self, part);
+        if (handed != YOLK_OK) {
+            for (size_t i = 0; i < part; i++)
+                note_failure(answer, "put", handed);
+            continue;
+        }
         uint64_t give_up_ns = now_ns() + self->retry_ms * 1000000u;
         while (part) {
             uint64_t start = now_ns();

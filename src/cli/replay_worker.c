@@ -79,6 +79,9 @@ int cli_replay_worker(int argc, char **argv)
         .transport = base_config_string(&config, SET_TRANSPORT),
         .block_size = base_config_u64(&config, SET_BLOCK_SIZE),
         .seed = base_config_u64(&config, SET_SEED),
+        .gds = base_config_u64(&config, SET_REPLAY_GDS),
+        .gds_path = base_config_string(&config, SET_GDS_PATH),
+        .gpu = base_config_given(&config, SET_GPU) ? (int)base_config_u64(&config, SET_GPU) : -1,
     };
     cli_waits(&config, &options.put_wait_ms, &options.timeout_ms);
     char error[512] = "";

@@ -11,11 +11,12 @@
 #include <cmocka.h>
 
 #include "cli/trace.h"
+#include "platform/temporary_kit.h"
 
 static int load_text(struct trace *trace, const char *text, size_t max, char *error, size_t size)
 {
-    char path[] = "/tmp/yolk-trace-XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMPORARY_MAX] = "yolk-trace-XXXXXX";
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);

@@ -98,6 +98,8 @@ static int file_pair(void *self, const char *key, const char *value, const char 
         *p = *p == '-' ? '_' : *p;
     const struct upstream_flag *flag = upstream_flag_find(name, up->program);
     snprintf(place, sizeof(place), "%.1024s: %.64s", where, key);
+    if (flag && strcmp(name, "config_path") == 0)
+        return base_fail(YOLK_ERR_CONFIG, 0, "%s: a configuration names no other one", place);
     if (flag)
         return keep(up, flag, value, place, ORIGIN_FILE);
     if (base_config_find(name, ~0u))
@@ -500,7 +502,7 @@ int upstream_markdown(struct base_buf *text)
             text,
             "\n## HTTP pages of the master\n\n"
             "`--metrics-listen`, port 9003. One request a connection; a request has 64 KiB at most "
-            "and 5 seconds to come. With\n"
+            "and 5 seconds to come (408). With\n"
             "`--secret-file` the pages that show or change objects answer 403. `%%XX` in a query "
             "is "
             "decoded; what is not printable\n"

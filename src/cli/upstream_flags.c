@@ -166,7 +166,7 @@ int upstream_flag_value(const struct upstream_flag *flag, const char *where, con
         return YOLK_OK;
     }
     case UPSTREAM_TIME:
-        return base_parse_duration_ms(where, value, &ms);
+        return base_parse_duration_ms(where, value, 1, &ms);
     case UPSTREAM_SIZE:
         return size_value(where, value, out, size);
     default:

@@ -5,12 +5,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/upstream.h"
+#include "platform/temporary_kit.h"
 
 static const struct cli_command master = {"mooncake_master", "", "", COMMAND_MASTER};
 static const struct cli_command client = {"mooncake_client", "", "", COMMAND_NODE};
@@ -230,6 +232,9 @@ static void test_refusals(void **state)
     check_refused(&master, "--qqqqqqqqqqqq", "unknown flag --qqqqqqqqqqqq\n");
     check_refused(&master, "--rpc_port=x", "--rpc_port: \"x\": must be a number");
     check_refused(&master, "--metrics_port=70000", "must be from 0 to 65535");
+    check_refused(&master, "--client_ttl=1.5", "must be a whole number of seconds");
+    check_refused(&master, "--default_kv_lease_ttl=1.5", "must be a whole number of milliseconds");
+    check_refused(&master, "--eviction_high_watermark_ratio=0", "eviction-ratio is 0.05: must not");
     check_refused(&master, "--eviction_ratio=2", "--eviction_ratio");
     check_refused(&master, "--enable_ha=maybe", "--enable_ha");
     check_refused(&master, "--global_segment_size=1", "unknown flag");
@@ -244,10 +249,11 @@ static void test_refusals(void **state)
 static void test_files(void **state)
 {
     (void)state;
-    char yaml[] = "/tmp/yolk-upstream-XXXXXX.yaml", json[] = "/tmp/yolk-upstream-XXXXXX.json";
+    char yaml[TEMPORARY_MAX] = "yolk-upstream-XXXXXX.yaml",
+         json[TEMPORARY_MAX] = "yolk-upstream-XXXXXX.json";
     char text[128];
     struct base_config config;
-    int fd = mkstemps(yaml, 5);
+    int fd = mkstemps(temporary_path(yaml), 5);
     assert_true(fd >= 0);
     assert_true(dprintf(fd, "rpc_port: 7\nrpc-address: 127.0.0.2\nclient_live_ttl_sec: 30\n"
                             "enable_ha: true\nlease-ttl: 3s\nspin: 9\n") > 0);
@@ -263,12 +269,16 @@ static void test_files(void **state)
     assert_int_equal(base_config_u64(&config, SET_SPIN), 9);
     base_config_free(&config);
     assert_int_equal(unlink(yaml), 0);
-    fd = mkstemps(json, 5);
+    fd = mkstemps(temporary_path(json), 5);
     assert_true(fd >= 0);
     assert_true(dprintf(fd, "{\"default_kv_lease_ttl\": 5000, \"rcp_port\": 1}") > 0);
     close(fd);
     snprintf(text, sizeof(text), "--config_path %s", json);
     check_refused(&master, text, "rcp_port is unknown; did you mean --rpc_port");
+    fd = open(json, O_WRONLY | O_TRUNC);
+    assert_true(dprintf(fd, "{\"config_path\": \"/another\"}") > 0);
+    close(fd);
+    check_refused(&master, text, "config_path: a configuration names no other one");
     assert_int_equal(unlink(json), 0);
     check_refused(&master, text, json);
 }
@@ -295,9 +305,9 @@ static void test_shipped_file(void **state)
         "snapshot_chunk_object_count: 1000000\noplog_poll_interval_ms: 1000\n"
         "batch_oplog_retry_timeout_sec: 180\nenable_http_metadata_server: false\n"
         "http_metadata_server_host: \"0.0.0.0\"\nhttp_metadata_server_port: 8080\n";
-    char path[] = "/tmp/yolk-upstream-XXXXXX.yaml", text[128];
+    char path[TEMPORARY_MAX] = "yolk-upstream-XXXXXX.yaml", text[128];
     struct base_config config;
-    int fd = mkstemps(path, 5);
+    int fd = mkstemps(temporary_path(path), 5);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, content, sizeof(content) - 1), sizeof(content) - 1);
     close(fd);

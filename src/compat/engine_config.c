@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compat/engine_config.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/text_file.h"
 
 /* ---- a program's own ---- */
 
@@ -189,8 +189,6 @@ static enum yolk_status take_node(struct loader *loader, const char *path,
 {
     const struct base_setting_info *info = base_config_find(path, COMMAND_LIBRARY);
     bool json = info != NULL && info->type == CONFIG_JSON;
-    if (node->type == BASE_JSON_NULL)
-        return YOLK_OK;
     if (info != NULL && info->list && node->type == BASE_JSON_ARRAY)
         return take_list(loader, path, node);
     if (info != NULL && json != (node->type == BASE_JSON_ARRAY || node->type == BASE_JSON_OBJECT))
@@ -205,80 +203,23 @@ static enum yolk_status take_node(struct loader *loader, const char *path,
     return status;
 }
 
-static enum yolk_status take_tree(struct loader *loader, const char *path,
-                                  const struct base_json *node);
-
-/* Whole paths as names first: where both stand, the nested one holds, as it does in TENT. */
-static enum yolk_status take_members(struct loader *loader, const char *path,
-                                     const struct base_json *node)
+static bool is_whole(void *self, const char *path)
 {
-    enum yolk_status status = YOLK_OK;
-    for (int nested = 0; nested < 2; nested++)
-        for (const struct base_json *member = node->first; member != NULL && status == YOLK_OK;
-             member = member->next) {
-            char below[COMPAT_KEY_MAX];
-            if ((strchr(member->name, '/') == NULL) != (nested == 1))
-                continue;
-            int size = snprintf(below, sizeof(below), "%s%s%s", path, path[0] != '\0' ? "/" : "",
-                                member->name);
-            status = size < COMPAT_KEY_MAX
-                         ? take_tree(loader, below, member)
-                         : base_fail(YOLK_ERR_CONFIG, 0, "%s: a key of %d bytes, at most %d",
-                                     loader->where, size, COMPAT_KEY_MAX - 1);
-        }
-    return status;
+    (void)self;
+    return base_config_find(path, COMMAND_LIBRARY) != NULL;
 }
 
-static enum yolk_status take_tree(struct loader *loader, const char *path,
-                                  const struct base_json *node)
+static int take_member(void *self, const char *path, const struct base_json *value)
 {
-    if (node->type != BASE_JSON_OBJECT || base_config_find(path, COMMAND_LIBRARY) != NULL)
-        return take_node(loader, path, node);
-    return take_members(loader, path, node);
+    return take_node(self, path, value);
 }
 
-static enum yolk_status take_json(struct loader *loader, const char *text, size_t size)
+static enum yolk_status take_json(struct loader *loader, struct base_json *root)
 {
-    struct base_json *root;
-    enum yolk_status status = base_json_parse(loader->where, text, size, &root);
-    if (status != YOLK_OK)
-        return status;
-    status = root->type == BASE_JSON_OBJECT
-                 ? take_members(loader, "", root)
-                 : base_fail(YOLK_ERR_CONFIG, 0, "%s: must be an object", loader->where);
+    const struct base_json_settings settings = {loader->where, is_whole, take_member, loader};
+    int status = base_json_settings(root, &settings);
     base_json_free(root);
-    return status;
-}
-
-/* text: of at most BASE_JSON_SIZE_MAX bytes, freed in either case. */
-static enum yolk_status read_file(const char *where, const char *path, struct base_buf *text)
-{
-    base_buf_init(text, BASE_JSON_SIZE_MAX);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", where, path);
-    enum yolk_status status = YOLK_OK;
-    char piece[8192];
-    size_t got;
-    while (status == YOLK_OK && (got = fread(piece, 1, sizeof(piece), file)) > 0)
-        status = got > BASE_JSON_SIZE_MAX - text->size
-                     ? base_fail(YOLK_ERR_CONFIG, 0, "%s: the file %s has more than %d bytes",
-                                 where, path, BASE_JSON_SIZE_MAX)
-                     : base_buf_append(text, piece, got);
-    if (status == YOLK_OK && ferror(file))
-        status = base_fail(YOLK_ERR_CONFIG, errno, "%s: cannot read the file %s", where, path);
-    fclose(file);
-    return status;
-}
-
-static enum yolk_status take_file(struct loader *loader, const char *path)
-{
-    struct base_buf text;
-    enum yolk_status status = read_file(loader->where, path, &text);
-    if (status == YOLK_OK)
-        status = take_json(loader, (const char *)text.data, text.size);
-    base_buf_free(&text);
-    return status == YOLK_OK ? status : base_fail_context(status, "%s", path);
+    return (enum yolk_status)status;
 }
 
 /* ---- all of it ---- */
@@ -286,11 +227,14 @@ static enum yolk_status take_file(struct loader *loader, const char *path)
 static enum yolk_status take_own(struct loader *loader, const struct compat_settings *own)
 {
     enum yolk_status status = YOLK_OK;
+    struct base_json *root;
     if (own == NULL)
         return status;
     if (own->file != NULL) {
         loader->where = "tent_load_config_from_file";
-        status = take_file(loader, own->file);
+        status = (enum yolk_status)text_file_json(loader->where, own->file, &root);
+        if (status == YOLK_OK)
+            status = take_json(loader, root);
     }
     loader->where = "tent_set_config";
     for (size_t i = 0; i < own->count && status == YOLK_OK; i++)
@@ -309,13 +253,10 @@ static const char *variable(char *const *environment, const char *name)
 
 static enum yolk_status take_conf(struct loader *loader, const char *conf)
 {
+    struct base_json *root;
     loader->where = "MC_TENT_CONF";
-    if (access(conf, F_OK) == 0)
-        return take_file(loader, conf);
-    if (conf[strspn(conf, " \t\r\n")] == '{')
-        return take_json(loader, conf, strlen(conf));
-    return base_fail(YOLK_ERR_CONFIG, 0,
-                     "MC_TENT_CONF is \"%.100s\": must be a file's path or a JSON object", conf);
+    enum yolk_status status = (enum yolk_status)text_json(loader->where, conf, &root);
+    return status == YOLK_OK ? take_json(loader, root) : status;
 }
 
 enum yolk_status compat_engine_config(const struct compat_settings *own, bool tent,
@@ -416,6 +357,9 @@ void compat_engine_options(const struct base_config *config, char off[COMPAT_OFF
     options->drain_limit_ms = base_config_u64(config, SET_DRAIN_LIMIT);
     options->transport.workers_max = (uint32_t)base_config_u64(config, SET_TCP_WORKERS);
     options->transport.connections_max = (uint32_t)base_config_u64(config, SET_TCP_CONNECTIONS);
+    options->transport.gds_enable = base_config_bool(config, SET_GDS_ENABLE);
+    options->transport.gds_batch_depth = (uint32_t)base_config_u64(config, SET_GDS_DEPTH);
+    options->transport.gds_slice_bytes = base_config_u64(config, SET_GDS_SLICE);
     queue_options(config, &options->queue);
 }
 
@@ -444,9 +388,9 @@ enum yolk_status compat_engine_topology(const struct base_config *config, const 
         .json = text_of(config, SET_TOPOLOGY_MATRIX),
         .matrix = matrix};
     enum yolk_status status = YOLK_OK;
-    base_buf_init(&file, 1);
+    base_buf_init(&file, BASE_JSON_SIZE_MAX);
     if (options.json == NULL && path[0] != '\0') {
-        status = read_file("topology/custom_json_path", path, &file);
+        status = (enum yolk_status)text_file_read("topology/custom_json_path", path, &file);
         if (status == YOLK_OK)
             status = base_buf_append(&file, "", 1);
         options.json = (const char *)file.data;

@@ -9,8 +9,13 @@
 #include <yolk/engine.h>
 
 #include "base/config.h"
+#include "base/json.h"
 
-enum { COMPAT_KEY_MAX = 256, COMPAT_OFF_MAX = COMPAT_KEY_MAX + 64, COMPAT_SETTINGS_MAX = 1024 };
+enum {
+    COMPAT_KEY_MAX = BASE_JSON_PATH_MAX,
+    COMPAT_OFF_MAX = COMPAT_KEY_MAX + 64,
+    COMPAT_SETTINGS_MAX = 1024
+};
 
 /* A program's own. */
 struct compat_setting {

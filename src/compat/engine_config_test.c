@@ -11,8 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <yolk/store.h>
+
 #include "base/log.h"
 #include "compat/engine_config.h"
+#include "platform/temporary_kit.h"
 
 static char *const nothing[] = {NULL};
 static char logged[8192];
@@ -35,8 +38,8 @@ static void listen_to_log(void)
 
 static char *file_with(const char *text)
 {
-    char path[] = "/tmp/yolk-config-XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMPORARY_MAX] = "yolk-config-XXXXXX";
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
@@ -139,7 +142,7 @@ static void precedence(void **state)
                            " \"rpc_server_hostname\": \"file\", \"merge_requests\": false}");
     char *conf = file_with("{\"max_failover_attempts\": 8, \"rpc_server_hostname\": \"conf\","
                            " \"local_segment_name\": \"conf\", \"rpc_server_port\": 99}");
-    char variable[64];
+    char variable[TEMPORARY_MAX + 32];
     snprintf(variable, sizeof(variable), "MC_TENT_CONF=%s", conf);
     char *with_conf[] = {variable, NULL};
     char *with_more[] = {variable, "MC_RETRY_CNT=9", "MOONCAKE_LOCAL_HOSTNAME=environment", NULL};
@@ -277,7 +280,7 @@ static void devices_of_the_topology(void **state)
     base_config_free(&config);
 
     char *path = file_with("{\"cpu:0\": [[\"mlx5_0\", \"mlx5_1\"], [\"mlx5_2\"]]}");
-    char variable[64];
+    char variable[TEMPORARY_MAX + 32];
     snprintf(variable, sizeof(variable), "MC_CUSTOM_TOPO_JSON=%s", path);
     char *custom[] = {variable, "MC_TE_FILTERS_EXCLUDE= mlx5_1", NULL};
     (void)options_of(NULL, custom, &config);
@@ -311,7 +314,7 @@ static void without_effect_is_said_once(void **state)
     char *environment[] = {
         "MC_TENT_CONF={\"transports\": {\"rdma\": {\"enable\": false, \"num_lanes\": 6, \"device\":"
         "{\"port\": 1}, \"max_timeout_ns\": 1e10}, \"shm\": {\"enable\": false}},"
-        "\"transports/gds/io_batch_depth\": 32, \"verbose\": true, \"nonsense\": 1}",
+        "\"transports/nvlink/num_lanes\": 32, \"verbose\": true, \"nonsense\": 1}",
         NULL};
     struct base_config config;
     listen_to_log();
@@ -321,12 +324,87 @@ static void without_effect_is_said_once(void **state)
                                    "effect: there is no RDMA transport"));
     assert_null(strstr(logged, "max_timeout_ns"));
     assert_null(strstr(logged, "enable")); /* what is off here anyway is no news */
-    assert_non_null(strstr(logged, "transports/gds/io_batch_depth"));
+    assert_non_null(strstr(logged, "transports/nvlink/num_lanes"));
     assert_non_null(strstr(logged, "verbose has no effect"));
     assert_non_null(strstr(logged, "there is no setting \"nonsense\""));
     assert_int_equal(logged_count, 4);
     assert_string_equal(base_config_string(&config, SET_TRANSPORTS_OFF), "rdma,shm");
     base_config_free(&config);
+}
+
+static void gds_is_set_by_its_keys(void **state)
+{
+    (void)state;
+    char *environment[] = {"MC_TENT_CONF={\"transports\": {\"gds\": {\"enable\": true, "
+                           "\"io_batch_depth\": 16, \"slice_bytes\": \"1MiB\"}, \"io_uring\": "
+                           "{\"enable\": false}}}",
+                           NULL};
+    char *wrong[] = {"MC_TENT_CONF={\"transports/gds/io_batch_depth\": 129}", NULL};
+    char off[COMPAT_OFF_MAX];
+    struct base_config config;
+    struct yolk_engine_options options;
+    assert_int_equal(compat_engine_config(NULL, true, environment, &config), YOLK_OK);
+    compat_engine_options(&config, off, &options);
+    assert_int_equal(options.transport.gds_enable, 1);
+    assert_int_equal(options.transport.gds_batch_depth, 16);
+    assert_int_equal(options.transport.gds_slice_bytes, 1 << 20);
+    assert_string_equal(off, "io_uring");
+    base_config_free(&config);
+    assert_int_equal(compat_engine_config(NULL, true, wrong, &config), YOLK_ERR_CONFIG);
+    assert_non_null(strstr(yolk_last_error(), "transports/gds/io_batch_depth"));
+    base_config_free(&config);
+}
+
+/* The store and the engine read the same text, and the same of two values for one key holds. */
+static void the_store_reads_it_alike(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *conf;
+        unsigned depth;
+        int no_uring, status;
+    } rows[] = {
+        {"{\"transports/gds\": {\"enable\": true, \"io_batch_depth\": 3}}", 3, 0, YOLK_OK},
+        {"{\"transports\": {\"gds\": {\"enable\": true, \"io_batch_depth\": 4}},"
+         " \"transports/gds/io_batch_depth\": 5, \"transports/gds/enable\": false}",
+         4, 0, YOLK_OK},
+        {"{\"transports/gds/io_batch_depth\": 6, \"transports/gds/enable\": false,"
+         " \"transports\": {\"gds\": {\"enable\": true, \"io_batch_depth\": 7}}}",
+         7, 0, YOLK_OK},
+        {"{\"transports\": {\"gds/io_batch_depth\": 8, \"gds/enable\": true,"
+         " \"io_uring/enable\": true, \"io_uring\": {\"enable\": false}}}",
+         8, 1, YOLK_OK},
+        {"{\"transports/gds/io_batch_depth\": 9, \"transports/gds/enable\": true,"
+         " \"transports\": {\"gds\": {\"io_batch_depth\": null}}}",
+         9, 0, YOLK_OK},
+        {"{\"transports/gds/io_batch_depth\": 0, \"transports\": {\"gds\": {\"enable\": true,"
+         " \"io_batch_depth\": 2}}}",
+         0, 0, YOLK_ERR_CONFIG},
+    };
+    assert_int_equal(setenv("MOONCAKE_GDS_OFFLOAD_ENABLED", "1", 1), 0);
+    assert_int_equal(setenv("MOONCAKE_GDS_OFFLOAD_PATH", "/file", 1), 0);
+    assert_int_equal(setenv("MOONCAKE_GDS_OFFLOAD_CAPACITY_BYTES", "1GiB", 1), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char variable[512], off[COMPAT_OFF_MAX];
+        char *environment[] = {variable, NULL};
+        struct base_config config;
+        struct yolk_engine_options engine;
+        struct yolk_store_options store;
+        snprintf(variable, sizeof(variable), "MC_TENT_CONF=%s", rows[i].conf);
+        assert_int_equal(setenv("MC_TENT_CONF", rows[i].conf, 1), 0);
+        yolk_store_options_init(&store);
+        assert_int_equal(yolk_store_options_environment(&store), rows[i].status);
+        assert_int_equal(compat_engine_config(NULL, true, environment, &config), rows[i].status);
+        if (rows[i].status == YOLK_OK) {
+            compat_engine_options(&config, off, &engine);
+            assert_int_equal(store.gds_io_batch_depth, rows[i].depth);
+            assert_int_equal(engine.transport.gds_batch_depth, rows[i].depth);
+            assert_int_equal(engine.transport.gds_enable, 1);
+            assert_int_equal(store.gds_no_io_uring, rows[i].no_uring);
+            assert_string_equal(off, rows[i].no_uring ? "io_uring" : "");
+        }
+        base_config_free(&config);
+    }
 }
 
 static void figures_are_served_where_asked(void **state)
@@ -403,6 +481,8 @@ int main(void)
         cmocka_unit_test(wrong_ones_are_named),
         cmocka_unit_test(devices_of_the_topology),
         cmocka_unit_test(without_effect_is_said_once),
+        cmocka_unit_test(gds_is_set_by_its_keys),
+        cmocka_unit_test(the_store_reads_it_alike),
         cmocka_unit_test(figures_are_served_where_asked),
         cmocka_unit_test(c157_what_is_in_force_is_said),
     };

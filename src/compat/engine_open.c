@@ -249,6 +249,8 @@ const char *compat_engine_transport(const char *protocol)
     if (strcmp(protocol, "rdma") != 0)
         return protocol;
     if (!atomic_exchange(&told, true))
-        log_warn("protocol rdma: no RDMA transport is built in; tcp is used");
+        log_warn(
+            "protocol rdma: no RDMA transport is built in, nor is a GPU's memory exported as a "
+            "DMA-buf; tcp is used");
     return "tcp";
 }

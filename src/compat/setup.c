@@ -22,8 +22,8 @@ enum { MAX_PORT = 65535 };
 static const struct {
     const char *protocol;
     const char *transport;
-} transports[] = {
-    {"tcp", "auto"}, {"auto", "auto"}, {"rdma", "auto"}, {"shm", "shm"}, {"loop", "loop"}};
+} transports[] = {{"tcp", "auto"}, {"auto", "auto"}, {"rdma", "auto"},
+                  {"shm", "shm"},  {"loop", "loop"}, {"nvlink", "nvlink"}};
 
 /* Of a plug-in the protocol is what it calls its transport; the store knows when it is loaded. */
 static int choose_transport(const char *protocol, bool plugins, const char **transport)
@@ -43,7 +43,8 @@ static int choose_transport(const char *protocol, bool plugins, const char **tra
     if (plugins)
         return YOLK_OK;
     return base_fail(YOLK_ERR_UNSUPPORTED, 0,
-                     "protocol is \"%s\": must be one of tcp, auto, rdma, shm, loop", protocol);
+                     "protocol is \"%s\": must be one of tcp, auto, rdma, shm, loop, nvlink",
+                     protocol);
 }
 
 /* "host", "host:port", "[v6]:port" or "v6" -> the host without brackets, and the port or 0. */
@@ -87,6 +88,12 @@ static const char *host_for_peers(const char *host, const char *master)
     const char *colon = strrchr(master, ':');
     if (host[0] == '\0')
         return NULL;
+    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0) {
+        log_warn(
+            "local_hostname %s is no address of this host: taking the one that faces the master",
+            host);
+        return NULL;
+    }
     if (!is_loopback(host, strlen(host)) || colon == NULL || strncmp(master, "unix:", 5) == 0 ||
         is_loopback(master, (size_t)(colon - master)))
         return host;
@@ -142,7 +149,9 @@ int compat_setup_options(const struct compat_setup *setup, struct compat_names *
     const char *huge = getenv("MC_STORE_USE_HUGEPAGE");
     options->huge_pages = huge != NULL && huge[0] != '\0' && huge[0] != '0';
     bool plugins = options->plugin_paths != NULL && options->plugin_paths[0] != '\0';
-    int status = choose_transport(setup->protocol, plugins, &options->transport);
+    int status = yolk_store_options_environment(options);
+    if (status == YOLK_OK)
+        status = choose_transport(setup->protocol, plugins, &options->transport);
     if (status == YOLK_OK)
         status = split_host(local, names->host, &port);
     if (status == YOLK_OK)

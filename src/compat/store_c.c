@@ -66,7 +66,9 @@ static int set_up(struct handle *handle, const struct compat_setup *setup)
         status = yolk_store_open(&options, &handle->store);
     if (status != YOLK_OK)
         log_error("mooncake_store_setup: %s", yolk_last_error());
-    return (int)compat_code_of(status);
+    /* OBJECT_NOT_FOUND is said of keys: a host that nobody knows is a master that is not reached.
+     */
+    return (int)compat_code_of(status == YOLK_ERR_NOT_FOUND ? YOLK_ERR_LINK : status);
 }
 
 int mooncake_store_setup(mooncake_store_t store, const char *local_hostname,
@@ -149,10 +151,9 @@ static void perform(struct yolk_store *store, enum verb verb, struct batch *batc
         status = yolk_store_get(store, batch->kvs, count);
     else
         status = yolk_store_exist(store, batch->kvs, count);
-    /* With these the library has written no results. */
-    int none = status == YOLK_ERR_INVALID || status == YOLK_ERR_FORKED || status == YOLK_ERR_CLOSED;
+    (void)status; /* the first failing result's */
     for (size_t i = 0; i < count; i++) {
-        int64_t result = none ? (int64_t)status : batch->kvs[i].result;
+        int64_t result = batch->kvs[i].result;
         batch->kvs[i].result = verb == VERB_PUT && result > 0 ? 0 : compat_code_of(result);
     }
 }

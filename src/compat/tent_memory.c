@@ -28,6 +28,9 @@ static enum yolk_status check_options(const struct tent_engine *engine,
         return base_fail(YOLK_ERR_UNSUPPORTED, 0,
                          "shm_path is \"%s\": memory is shared by descriptors, not by names",
                          options->shm_path);
+    if (options->permission < PERM_LOCAL_READ_WRITE || options->permission > PERM_GLOBAL_READ_WRITE)
+        return base_fail(YOLK_ERR_INVALID, 0, "permission %d: must be 0, 1 or 2",
+                         options->permission);
     return compat_tent_transport(engine, options->transport_type, &transport);
 }
 

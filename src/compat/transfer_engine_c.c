@@ -5,13 +5,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOG_ROOM "engine"
+#include "base/buf.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "compat/engine_codes.h"
 #include "compat/engine_loads.h"
 #include "compat/engine_open.h"
+#include "compat/show_links.h"
+#include "compat/shutdown.h"
 
 _Static_assert(sizeof(struct compat_load) == sizeof(nic_load_stat_t), "");
 
@@ -64,8 +69,18 @@ void destroyTransferEngine(transfer_engine_t handle)
     struct engine *engine = handle;
     if (engine == NULL)
         return;
+    compat_shutdown_forget(engine->peer);
     base_ignore(compat_engine_close(engine->peer)); /* said already */
     free(engine);
+}
+
+void enableGracefulShutdown(transfer_engine_t handle)
+{
+    struct engine *engine = handle;
+    if (engine == NULL)
+        (void)invalid("enableGracefulShutdown");
+    else
+        (void)failed(compat_shutdown_watch(engine->peer), "enableGracefulShutdown");
 }
 
 int getLocalIpAndPort(transfer_engine_t handle, char *buf_out, size_t buf_len)
@@ -395,4 +410,38 @@ int getNicLoadStats(transfer_engine_t handle, nic_load_stat_t *stats, size_t *co
     return failed(
         compat_engine_loads(yolk_peer_engine(engine->peer), (struct compat_load *)stats, count),
         "getNicLoadStats");
+}
+
+/* In the environment's words, as the Python module's get_local_topology() has it. */
+static enum yolk_status links(bool json, struct base_buf *out)
+{
+    struct base_config config;
+    char *topology = NULL, *matrix = NULL;
+    enum yolk_status status =
+        compat_engine_config(NULL, compat_engine_uses_tent(), environ, &config);
+    if (status == YOLK_OK)
+        status = compat_engine_topology(&config, NULL, false, &topology);
+    if (status == YOLK_OK)
+        status = compat_engine_topology(&config, NULL, true, &matrix);
+    base_config_free(&config);
+    if (status == YOLK_OK)
+        status = compat_show_links(topology, matrix, json, out);
+    free(topology);
+    free(matrix);
+    return status;
+}
+
+int showLinks(transfer_engine_t handle, char *buf_out, size_t buf_len, int json)
+{
+    struct base_buf text;
+    if (handle == NULL || buf_out == NULL || buf_len == 0)
+        return invalid("showLinks");
+    base_buf_init(&text, BASE_JSON_SIZE_MAX);
+    enum yolk_status status = links(json != 0, &text);
+    if (status == YOLK_OK)
+        (void)snprintf(buf_out, buf_len, "%.*s", (int)text.size, (const char *)text.data);
+    if (status == YOLK_OK && text.size >= buf_len)
+        status = base_fail(YOLK_ERR_BUFFER_SMALL, 0, "it takes %zu bytes", text.size + 1);
+    base_buf_free(&text);
+    return failed(status, "showLinks");
 }

@@ -19,6 +19,7 @@ enum cuda_need {
     CUDA_KERNEL, /* the gather kernel: copies take its place */
     CUDA_VMM,    /* memory with handles */
     CUDA_MANAGED_MEMORY,
+    CUDA_IPC,               /* memory of cuMemAlloc in another process */
     CUDA_CAPTURE_OF_GRAPHS, /* used by tests only */
     CUDA_NEEDS
 };
@@ -68,8 +69,6 @@ enum cuda_need {
     X(mem_host_unregister, cuMemHostUnregister, 4000, "", CUDA_CORE, (void *pointer))              \
     X(mem_host_get_device_pointer, cuMemHostGetDevicePointer, 3020, "_v2", CUDA_CORE,              \
       (cuda_pointer * device, void *pointer, unsigned flags))                                      \
-    X(mem_host_get_flags, cuMemHostGetFlags, 2030, "", CUDA_CORE,                                  \
-      (unsigned *flags, void *pointer))                                                            \
     X(memcpy_async, cuMemcpyAsync, 4000, "", CUDA_CORE,                                            \
       (cuda_pointer to, cuda_pointer from, size_t size, cuda_stream stream))                       \
     X(memcpy_batch_async, cuMemcpyBatchAsync, 12080, "", CUDA_BATCH,                               \
@@ -125,6 +124,11 @@ enum cuda_need {
       (cuda_allocation * allocation, void *pointer))                                               \
     X(mem_get_allocation_properties, cuMemGetAllocationPropertiesFromHandle, 10020, "", CUDA_VMM,  \
       (struct cuda_allocation_prop * prop, cuda_allocation allocation))                            \
+    X(ipc_get_mem_handle, cuIpcGetMemHandle, 4010, "", CUDA_IPC,                                   \
+      (struct cuda_ipc_handle * handle, cuda_pointer pointer))                                     \
+    X(ipc_open_mem_handle, cuIpcOpenMemHandle, 11000, "_v2", CUDA_IPC,                             \
+      (cuda_pointer * pointer, struct cuda_ipc_handle handle, unsigned flags))                     \
+    X(ipc_close_mem_handle, cuIpcCloseMemHandle, 4010, "", CUDA_IPC, (cuda_pointer pointer))       \
     X(mem_alloc_managed, cuMemAllocManaged, 6000, "", CUDA_MANAGED_MEMORY,                         \
       (cuda_pointer * pointer, size_t size, unsigned flags))                                       \
     X(stream_begin_capture, cuStreamBeginCapture, 10010, "_v2", CUDA_CAPTURE_OF_GRAPHS,            \

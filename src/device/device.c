@@ -13,23 +13,21 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "device/internal.h"
+#include "platform/process.h"
 
-/* Counts forks that this process is the child of; and whether exit has begun. */
-static _Atomic unsigned forks;
-static _Atomic bool exiting;
-static _Atomic int inside; /* threads between device_enter and device_leave */
+static _Atomic bool exiting; /* exit has begun */
+static _Atomic int inside;   /* threads between device_enter and device_leave */
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_status;
 
 static void after_fork(void)
 {
-    atomic_fetch_add(&forks, 1);
     atomic_store(&inside, 0); /* those threads are the parent's */
 }
 
 /* The driver's own end is a function of atexit too, registered when it began, so before this one,
  * which therefore runs first. Threads that are in the driver get a moment to come out of it. */
-static void at_exit(void)
+void device_end(void)
 {
     enum { PAUSES = 1000, PAUSE_NS = 1000000 };
     atomic_store(&exiting, true);
@@ -39,13 +37,14 @@ static void at_exit(void)
 
 static void watch(void)
 {
-    if (pthread_atfork(NULL, NULL, after_fork) != 0 || atexit(at_exit) != 0)
+    process_count_forks();
+    if (pthread_atfork(NULL, NULL, after_fork) != 0 || atexit(device_end) != 0)
         watch_status = YOLK_ERR_NO_MEMORY;
 }
 
 int device_check(const struct device *device)
 {
-    if (device->generation != atomic_load_explicit(&forks, memory_order_relaxed))
+    if (device->generation != process_forks())
         return base_fail(YOLK_ERR_FORKED, 0,
                          "the CUDA driver was opened by another process, of which this is a child");
     if (atomic_load_explicit(&exiting, memory_order_relaxed))
@@ -143,6 +142,7 @@ static int open_gpus(struct device *device)
         mutex_init(&device->gpus[i].lock);
         base_list_init(&device->gpus[i].slots);
         base_list_init(&device->gpus[i].transfers);
+        sums_init(&device->gpus[i]);
     }
     device->gpu_count = (unsigned)count;
     return YOLK_OK;
@@ -172,11 +172,11 @@ int device_open(const struct device_options *options, struct device **out)
     base_list_init(&device->idle);
     int status = cuda_load(device->options.cuda_library, &device->cuda);
     device->options.cuda_library = device->options.cufile_library = NULL; /* the caller's texts */
-    /* After cuInit, so that at_exit runs before the driver's own end. */
+    /* After cuInit, so that device_end runs before the driver's own end. */
     pthread_once(&watch_once, watch);
     if (status == YOLK_OK && watch_status != YOLK_OK)
         status = base_fail(watch_status, 0, "no memory to watch for fork and exit");
-    device->generation = atomic_load(&forks);
+    device->generation = process_forks();
     if (status == YOLK_OK)
         status = open_gpus(device);
     if (status != YOLK_OK) {
@@ -192,12 +192,13 @@ static void gpu_fini(struct gpu *gpu)
     struct device_scope scope;
     const struct cuda *cuda = &gpu->device->cuda;
     if (gpu->context != NULL && !atomic_load(&gpu->lost) && gpu_enter(gpu, &scope) == YOLK_OK) {
-        for (int i = 0; i < DEVICE_DIRECTIONS * LANES; i++) {
-            if (gpu->streams[i / LANES][i % LANES] != NULL)
-                (void)cuda->stream_destroy(gpu->streams[i / LANES][i % LANES]);
+        for (int i = 0; i < DEVICE_DIRECTIONS * (LANES + PAIRS); i++) {
+            if (gpu->streams[i / (LANES + PAIRS)][i % (LANES + PAIRS)] != NULL)
+                (void)cuda->stream_destroy(gpu->streams[i / (LANES + PAIRS)][i % (LANES + PAIRS)]);
         }
-        if (gpu->module != NULL)
-            (void)cuda->module_unload(gpu->module);
+        if (gpu->gather.module != NULL)
+            (void)cuda->module_unload(gpu->gather.module);
+        sums_fini(gpu, true);
         transfers_fini(gpu);
         cuda_context context;
         (void)cuda->ctx_pop_current(&context); /* before it may be destroyed */
@@ -205,6 +206,7 @@ static void gpu_fini(struct gpu *gpu)
         (void)cuda->primary_ctx_release(gpu->handle);
         device_leave(gpu->device, &scope);
     } else {
+        sums_fini(gpu, false);
         transfers_fini(gpu);
     }
     mutex_destroy(&gpu->lock);
@@ -308,7 +310,7 @@ struct gpu *device_gpu_of(struct device *device, int ordinal, int *status)
 
 enum { NOT_EXCHANGED = -1 };
 
-/* Counted first and checked then, so that at_exit sees each one that goes on. */
+/* Counted first and checked then, so that device_end sees each one that goes on. */
 static int begin_scope(struct device *device, struct device_scope *scope)
 {
     scope->pushed = false;
@@ -404,6 +406,8 @@ void device_figures(const struct device *device, struct device_figures *out)
     out->gather_bytes = atomic_load(&device->gather_bytes);
     out->engine_copies = atomic_load(&device->engine_copies);
     out->engine_bytes = atomic_load(&device->engine_bytes);
+    out->sum_launches = atomic_load(&device->sum_launches);
+    out->sum_bytes = atomic_load(&device->sum_bytes);
     out->registrations = atomic_load(&device->registrations);
     out->deregistrations = atomic_load(&device->deregistrations);
     out->queries = atomic_load(&device->queries);

@@ -48,8 +48,23 @@ YOLK_MUST_USE int device_open(const struct device_options *options, struct devic
 /* Each transfer is freed, each range removed, each pinned memory freed. NULL is allowed. */
 void device_close(struct device *device);
 
+/* The same, one for all who name the same libraries (NULL: as the system finds them); each gives it
+ * back once. FORKED in a child of a process that has it open. */
+YOLK_MUST_USE int device_share(const char *cuda_library, const char *cufile_library,
+                               struct device **out);
+void device_unshare(struct device *device);
+/* Somebody in this process has begun to use CUDA as the system finds it: before, no address can be
+ * a GPU's. Cheap; begins nothing. */
+bool device_in_use(void);
+/* In a child of fork, where the driver cannot be asked: the address was a GPU's in the parent, as
+ * far as a shared device was asked about it there. */
+bool device_was_gpu(const void *pointer);
+
 /* YOLK_OK, FORKED or CLOSED. */
 YOLK_MUST_USE int device_check(const struct device *device);
+/* The process ends, for who has loaded a library whose own end must find nobody in the driver: from
+ * now on all is refused, and threads between device_enter and _leave get a moment to come out. */
+void device_end(void);
 
 /* The tables, for transports that need more than stands here; between device_enter and _leave. */
 const struct cuda *device_cuda(const struct device *device);
@@ -93,10 +108,9 @@ void device_leave(struct device *device, struct device_scope *scope);
 /* ---- what a pointer is ---- */
 
 enum device_kind {
-    DEVICE_HOST = 0,        /* ordinary memory, unknown to the driver */
-    DEVICE_HOST_REGISTERED, /* the same, registered by somebody */
-    DEVICE_HOST_PINNED,     /* made by the driver */
-    DEVICE_MANAGED,         /* moves between both by itself */
+    DEVICE_HOST = 0,    /* ordinary memory, unknown to the driver */
+    DEVICE_HOST_PINNED, /* made by the driver, or registered with it: it does not tell them apart */
+    DEVICE_MANAGED,     /* moves between both by itself */
     DEVICE_GPU,
     DEVICE_HOST_NUMA, /* host memory with a handle */
 };
@@ -140,6 +154,9 @@ YOLK_MUST_USE int device_range_hold(struct device_range *range, int ordinal, siz
 void device_range_release(struct device_range *range, size_t offset, size_t size);
 /* BUSY while something of it is held. Does not call the driver where the process exits. */
 YOLK_MUST_USE int device_range_remove(struct device_range *range);
+/* The same where what is held may be touched by a GPU that has failed: it stays registered, and the
+ * memory must stay mapped. */
+void device_range_abandon(struct device_range *range);
 
 /* ---- copies ---- */
 
@@ -162,6 +179,8 @@ struct device_copy_options {
     enum device_direction direction;
     bool pageable; /* the host's side is not reachable for GPUs: the driver copies it by pieces */
     struct device_order after;
+    unsigned pair; /* which other end, where that has lines of its own: copies of two of them do not
+                    * wait for each other. 0: any */
 };
 
 struct device_transfer; /* used by one thread at a time */
@@ -183,14 +202,50 @@ YOLK_MUST_USE int device_transfer_wait(struct device_transfer *transfer, uint64_
 /* BUSY while it runs; else it is gone. */
 YOLK_MUST_USE int device_transfer_free(struct device_transfer *transfer);
 
+/* What must have happened, for those who wait for it before they touch the memory themselves. The
+ * event is borrowed until it is freed. BUSY: the stream captures a graph. */
+struct device_mark;
+YOLK_MUST_USE int device_mark_make(struct device *device, int ordinal,
+                                   const struct device_order *after, struct device_mark **out);
+/* AGAIN: not yet. */
+YOLK_MUST_USE int device_mark_poll(struct device_mark *mark);
+void device_mark_free(struct device_mark *mark);
+
 /* "" while the kernel is used; else why it is not. Loads it if nobody did. */
 YOLK_MUST_USE int device_gather_reason(struct device *device, int ordinal, char *out, size_t size);
+
+/* ---- checksums of a GPU's memory, by the GPU ---- */
+
+struct device_span {
+    const void *memory; /* the GPU's */
+    uint64_t size;
+};
+
+struct device_sum; /* used by one thread at a time */
+
+/*
+ * Begins the checksums (crc32c) of spans and answers how many of them it took, from the first on;
+ * the others are for the next call. UNSUPPORTED: device_sum_reason. AGAIN: too many at once, or the
+ * kernel is not checked yet. What is in the memory while it runs is what it is about.
+ */
+YOLK_MUST_USE long device_sum_begin(struct device *device, int ordinal,
+                                    const struct device_span *spans, size_t count,
+                                    struct device_sum **out);
+/* As of a transfer. */
+YOLK_MUST_USE int device_sum_wait(struct device_sum *sum, uint64_t deadline_ns);
+/* The checksum of what `crc` is of, and span `index` behind it. After a wait that ended well. */
+uint32_t device_sum_of(const struct device_sum *sum, size_t index, uint32_t crc);
+/* One that still runs is kept until it is over. */
+void device_sum_end(struct device_sum *sum);
+/* "" while the kernel is used; else why it is not. Loads and checks it if nobody did. */
+YOLK_MUST_USE int device_sum_reason(struct device *device, int ordinal, char *out, size_t size);
 
 /* ---- for people ---- */
 
 struct device_figures {
     uint64_t gather_launches, gather_bytes;
     uint64_t engine_copies, engine_bytes;
+    uint64_t sum_launches, sum_bytes;
     uint64_t registrations, deregistrations, registered_bytes, pinned_bytes;
     uint64_t queries, query_hits;
 };

@@ -24,10 +24,10 @@ unsigned gather_cut(const struct device_copy *copy, struct gather_piece *out, un
 }
 
 /*
- * Measured on one H200 with PCIe 5, GB/s to the GPU and from it: the kernel has 51 and 52 at each
- * size; a loop of copies 35 and 34 at 256 KiB, 48 and 47 at 1 MiB; a batch of them 51 and 51, 54
- * and
- * 54. So the kernel ends where the batch begins to be better, later where there is none.
+ * Measured on one H200 with PCIe 5, GB/s to the GPU and from it: the kernel has 50 and 52 at each
+ * size; a loop of copies 17 and 18 at 64 KiB, 35 and 34 at 256 KiB, 48 and 47 at 1 MiB; a batch of
+ * them 29 and 39 at 16 KiB, 52 and 52 from 64 KiB on. So the kernel, which takes multiprocessors
+ * from whoever computes, ends where the batch does as well, later where there is none.
  */
 uint64_t gather_below(const struct gpu *gpu)
 {
@@ -35,70 +35,88 @@ uint64_t gather_below(const struct gpu *gpu)
     if (wish != 0)
         return wish;
     bool batch = gpu->device->cuda.missing[CUDA_BATCH] == NULL && !gpu->batch_refused;
-    return batch ? 256 * KIB : 2 * MIB;
+    return batch ? 64 * KIB : 2 * MIB;
 }
 
-static void refuse(struct gpu *gpu, cuda_result error, const char *what, const char *log)
+static void refuse(struct gpu *gpu, struct kernel *kernel, cuda_result error, const char *call,
+                   const char *name, const char *log)
 {
-    (void)cuda_fail(&gpu->device->cuda, error, "%s", what);
-    snprintf(gpu->kernel_reason, sizeof(gpu->kernel_reason), "%s%s%.200s", yolk_last_error(),
+    (void)cuda_fail(&gpu->device->cuda, error, "%s of the %s kernel", call, name);
+    snprintf(kernel->reason, sizeof(kernel->reason), "%s%s%.200s", yolk_last_error(),
              log[0] != '\0' ? ": " : "", log);
-    gpu->kernel_reason[strcspn(gpu->kernel_reason, "\n")] = '\0';
+    kernel->reason[strcspn(kernel->reason, "\n")] = '\0';
 }
 
-static void load(struct gpu *gpu)
+static void load(struct gpu *gpu, struct kernel *kernel, const char *name, const char *text,
+                 const char *entry)
 {
     const struct cuda *cuda = &gpu->device->cuda;
     char log[512] = "";
     int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_SIZE};
     void *values[] = {log, (void *)(uintptr_t)sizeof(log)};
     if (cuda->missing[CUDA_KERNEL] != NULL) {
-        snprintf(gpu->kernel_reason, sizeof(gpu->kernel_reason), "the driver has no function %s",
+        snprintf(kernel->reason, sizeof(kernel->reason), "the driver has no function %s",
                  cuda->missing[CUDA_KERNEL]);
         return;
     }
     if (!gpu->same_host_pointer) {
-        snprintf(gpu->kernel_reason, sizeof(gpu->kernel_reason),
+        snprintf(kernel->reason, sizeof(kernel->reason),
                  "registered host memory has another address on this GPU");
         return;
     }
-    cuda_result error = cuda->module_load_data_ex(&gpu->module, gather_ptx, 2, options, values);
+    cuda_result error = cuda->module_load_data_ex(&kernel->module, text, 2, options, values);
     log[sizeof(log) - 1] = '\0';
     if (error != CUDA_OK) {
-        gpu->module = NULL;
-        refuse(gpu, error, "cuModuleLoadDataEx of the gather kernel", log);
+        kernel->module = NULL;
+        refuse(gpu, kernel, error, "cuModuleLoadDataEx", name, log);
         return;
     }
-    error = cuda->module_get_function(&gpu->kernel, gpu->module, GATHER_KERNEL);
+    error = cuda->module_get_function(&kernel->function, kernel->module, entry);
     if (error != CUDA_OK) {
-        gpu->kernel = NULL;
-        refuse(gpu, error, "cuModuleGetFunction of the gather kernel", "");
+        kernel->function = NULL;
+        refuse(gpu, kernel, error, "cuModuleGetFunction", name, "");
     }
+}
+
+bool kernel_load(struct gpu *gpu, struct kernel *kernel, const char *name, const char *text,
+                 const char *entry)
+{
+    if (!kernel->tried) {
+        kernel->tried = true;
+        load(gpu, kernel, name, text, entry);
+    }
+    return kernel->function != NULL;
+}
+
+int kernel_launch(struct gpu *gpu, const struct kernel *kernel, const char *name,
+                  const struct gather_piece *pieces, uint32_t count, cuda_stream stream)
+{
+    uint64_t list = (uintptr_t)pieces;
+    void *parameters[] = {&list, &count};
+    char what[64];
+    uint32_t blocks = (count + GATHER_WARPS - 1) / GATHER_WARPS;
+    if (blocks > gpu->device->options.gather_blocks_max)
+        blocks = gpu->device->options.gather_blocks_max;
+    cuda_result error = gpu->device->cuda.launch_kernel(
+        kernel->function, blocks, 1, 1, GATHER_THREADS, 1, 1, 0, stream, parameters, NULL);
+    if (error == CUDA_OK)
+        return YOLK_OK;
+    snprintf(what, sizeof(what), "cuLaunchKernel of the %s kernel", name);
+    return gpu_fail(gpu, error, what);
 }
 
 bool gather_ready(struct gpu *gpu)
 {
-    if (!gpu->kernel_tried) {
-        gpu->kernel_tried = true;
-        load(gpu);
-    }
-    return gpu->kernel != NULL;
+    return kernel_load(gpu, &gpu->gather, "gather", gather_ptx, GATHER_KERNEL);
 }
 
 int gather_launch(struct gpu *gpu, const struct gather_piece *pieces, uint32_t count,
                   cuda_stream stream)
 {
-    uint64_t list = (uintptr_t)pieces;
-    void *parameters[] = {&list, &count};
-    uint32_t blocks = (count + GATHER_WARPS - 1) / GATHER_WARPS;
-    if (blocks > gpu->device->options.gather_blocks_max)
-        blocks = gpu->device->options.gather_blocks_max;
-    cuda_result error = gpu->device->cuda.launch_kernel(gpu->kernel, blocks, 1, 1, GATHER_THREADS,
-                                                        1, 1, 0, stream, parameters, NULL);
-    if (error != CUDA_OK)
-        return gpu_fail(gpu, error, "cuLaunchKernel of the gather kernel");
-    atomic_fetch_add_explicit(&gpu->device->gather_launches, 1, memory_order_relaxed);
-    return YOLK_OK;
+    int status = kernel_launch(gpu, &gpu->gather, "gather", pieces, count, stream);
+    if (status == YOLK_OK)
+        atomic_fetch_add_explicit(&gpu->device->gather_launches, 1, memory_order_relaxed);
+    return status;
 }
 
 int device_gather_reason(struct device *device, int ordinal, char *out, size_t size)
@@ -112,7 +130,7 @@ int device_gather_reason(struct device *device, int ordinal, char *out, size_t s
         return status;
     mutex_lock(&gpu->lock);
     (void)gather_ready(gpu);
-    snprintf(out, size, "%s", gpu->kernel_reason);
+    snprintf(out, size, "%s", gpu->gather.reason);
     mutex_unlock(&gpu->lock);
     device_leave(device, &scope);
     return YOLK_OK;

@@ -278,3 +278,15 @@ int device_range_remove(struct device_range *range)
         free(range);
     return status;
 }
+
+void device_range_abandon(struct device_range *range)
+{
+    struct device *device = range->device;
+    mutex_lock(&device->host_lock);
+    for (size_t i = 0; i < range->chunk_count; i++) {
+        if (range->chunks[i].state == CHUNK_READY && range->chunks[i].holds == 0)
+            unregister(device, &range->chunks[i]);
+    }
+    mutex_unlock(&device->host_lock);
+    free(range);
+}

@@ -16,12 +16,33 @@ enum {
     SLOT_PIECES = 8192, /* of one launch: 32 MiB in blocks of 4 KiB */
     SLOTS_MAX = 32,     /* lists of launches under way on one GPU: 8 MiB */
     LANES = 5, /* streams of one direction: one for what waits for nothing, four for the rest */
+    PAIRS = 8, /* streams of one direction for those that name a pair */
     ENGINE_COPIES = 1024, /* handed to the driver in one batch */
+};
+
+/* A kernel on one GPU, loaded when it is first asked for. */
+struct kernel {
+    cuda_module module;
+    cuda_function function; /* NULL: not used, the reason says why */
+    bool tried;
+    char reason[512];
 };
 
 struct slot {
     struct base_list node; /* among the free ones, or of a transfer */
     struct gather_piece *pieces;
+};
+
+/* The checksums of one GPU. Its lock is taken before that of the GPU. */
+struct sums {
+    struct mutex lock;
+    struct kernel kernel;
+    cuda_stream stream;
+    struct base_list idle;
+    struct base_list left; /* that still ran when their owner had no use for them any more */
+    unsigned count;
+    struct device_sum *check; /* while it is under way */
+    cuda_pointer pattern;     /* memory of the GPU; given back at the end: that may wait for it */
 };
 
 struct gpu {
@@ -34,17 +55,15 @@ struct gpu {
 
     struct mutex lock; /* of all below; held for submitting, never for waiting */
     cuda_context context;
-    cuda_stream streams[DEVICE_DIRECTIONS][LANES];
+    cuda_stream streams[DEVICE_DIRECTIONS][LANES + PAIRS];
     unsigned next_lane;
-    cuda_module module;
-    cuda_function kernel;
-    bool kernel_tried;
-    char kernel_reason[512];
+    struct kernel gather;
     bool batch_refused;
     struct base_list slots;
     unsigned slot_count;
     struct base_list transfers; /* that are free */
     unsigned transfer_count;
+    struct sums sums;
     _Atomic bool lost; /* the context is of no use any more */
     char lost_reason[256];
 };
@@ -82,6 +101,7 @@ struct device {
     char cufile_reason[512];
 
     _Atomic uint64_t gather_launches, gather_bytes, engine_copies, engine_bytes;
+    _Atomic uint64_t sum_launches, sum_bytes;
     _Atomic uint64_t registrations, deregistrations, queries, query_hits;
 };
 
@@ -99,6 +119,15 @@ int gpu_enter(struct gpu *gpu, struct device_scope *scope);
  * called at all. */
 bool scope_to_free(struct device *device, struct device_scope *scope);
 
+/* Inside a scope, each kernel by one thread at a time. True: it can be launched. `name` is for
+ * people. */
+bool kernel_load(struct gpu *gpu, struct kernel *kernel, const char *name, const char *text,
+                 const char *entry);
+/* A warp takes every n-th piece. */
+YOLK_MUST_USE int kernel_launch(struct gpu *gpu, const struct kernel *kernel, const char *name,
+                                const struct gather_piece *pieces, uint32_t count,
+                                cuda_stream stream);
+
 /* Under gpu->lock and inside a scope. True: the kernel can be launched. */
 bool gather_ready(struct gpu *gpu);
 int gather_launch(struct gpu *gpu, const struct gather_piece *pieces, uint32_t count,
@@ -107,6 +136,17 @@ int gather_launch(struct gpu *gpu, const struct gather_piece *pieces, uint32_t c
 unsigned gather_cut(const struct device_copy *copy, struct gather_piece *out, unsigned room);
 uint64_t gather_below(const struct gpu *gpu);
 
+void sums_init(struct gpu *gpu);
+/* `usable`: the driver may be called, in a scope of the GPU. */
+void sums_fini(struct gpu *gpu, bool usable);
+
 void transfers_fini(struct gpu *gpu);
+/* Under gpu->lock and inside a scope: one without copies, for other work in the stream, which is
+ * over when what it is marked behind is. */
+struct device_transfer *transfer_take(struct gpu *gpu, int *status);
+void transfer_mark(struct device_transfer *transfer, cuda_stream stream);
+void transfer_give(struct device_transfer *transfer);
+/* An event behind all that is in somebody's stream, inside a scope. BUSY: it captures a graph. */
+YOLK_MUST_USE int stream_mark(struct gpu *gpu, cuda_stream stream, cuda_event *out);
 
 #endif

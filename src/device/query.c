@@ -4,12 +4,12 @@
 
 #include "base/error.h"
 #include "device/internal.h"
+#include "device/vmm.h"
 
 const char *device_kind_name(enum device_kind kind)
 {
-    static const char *const names[] = {"host memory",        "registered host memory",
-                                        "pinned host memory", "managed memory",
-                                        "memory of a GPU",    "host memory of the driver"};
+    static const char *const names[] = {"host memory", "pinned host memory", "managed memory",
+                                        "memory of a GPU", "host memory of the driver"};
     return names[kind];
 }
 
@@ -72,13 +72,12 @@ static void ask_handle(const struct cuda *cuda, const void *pointer, struct devi
             out->ordinal = prop.location.id;
         }
     }
-    (void)cuda->mem_release(allocation);
+    vmm_let_go(cuda, allocation);
 }
 
 static void classify(struct device *device, const void *pointer, const struct attributes *found,
                      struct device_memory *out)
 {
-    unsigned flags;
     out->base = found->start;
     out->size = found->size;
     out->id = found->id;
@@ -89,11 +88,8 @@ static void classify(struct device *device, const void *pointer, const struct at
     if (found->type == CUDA_MEMORY_DEVICE) {
         out->kind = DEVICE_GPU;
         out->ordinal = found->ordinal;
-    } else if (device->cuda.mem_host_get_flags(&flags, (void *)(uintptr_t)pointer) == CUDA_OK) {
-        out->kind = DEVICE_HOST_PINNED;
-        return;
     } else {
-        out->kind = DEVICE_HOST_REGISTERED;
+        out->kind = DEVICE_HOST_PINNED;
     }
     ask_handle(&device->cuda, pointer, out);
     if (out->kind != DEVICE_GPU)

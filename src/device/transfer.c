@@ -67,7 +67,7 @@ static struct slot *take_slot(struct gpu *gpu)
     return slot;
 }
 
-static struct device_transfer *take_transfer(struct gpu *gpu, int *status)
+struct device_transfer *transfer_take(struct gpu *gpu, int *status)
 {
     struct base_list *node = base_list_pop_front(&gpu->transfers);
     struct device_transfer *transfer;
@@ -99,7 +99,7 @@ static struct device_transfer *take_transfer(struct gpu *gpu, int *status)
     return transfer;
 }
 
-static void give_transfer(struct device_transfer *transfer)
+void transfer_give(struct device_transfer *transfer)
 {
     struct base_list *node;
     while ((node = base_list_pop_front(&transfer->slots)) != NULL)
@@ -132,6 +132,8 @@ static int stream_of(struct gpu *gpu, const struct device_copy_options *options,
     unsigned lane = 0;
     if (options->after.stream != NULL || options->after.event != NULL)
         lane = 1 + gpu->next_lane++ % (LANES - 1);
+    else if (options->pair != 0)
+        lane = LANES + options->pair % PAIRS;
     cuda_stream *place = &gpu->streams[options->direction][lane];
     if (*place == NULL) {
         cuda_stream stream = NULL;
@@ -145,7 +147,7 @@ static int stream_of(struct gpu *gpu, const struct device_copy_options *options,
 }
 
 /* The caller's stream may be another context's, in which alone an event can be recorded in it. */
-static int wait_for_stream(struct gpu *gpu, cuda_stream stream, cuda_stream ours)
+int stream_mark(struct gpu *gpu, cuda_stream stream, cuda_event *out)
 {
     const struct cuda *cuda = &gpu->device->cuda;
     int capturing = CUDA_CAPTURE_NONE;
@@ -165,11 +167,23 @@ static int wait_for_stream(struct gpu *gpu, cuda_stream stream, cuda_stream ours
     error = cuda->event_create(&event, CUDA_EVENT_DISABLE_TIMING);
     if (error == CUDA_OK)
         error = cuda->event_record(event, stream);
+    if (error != CUDA_OK && event != NULL)
+        (void)cuda->event_destroy(event);
     (void)cuda->ctx_pop_current(&ignored);
-    if (error == CUDA_OK)
-        error = cuda->stream_wait_event(ours, event, 0);
-    if (event != NULL)
-        (void)cuda->event_destroy(event); /* goes when it has happened */
+    if (error != CUDA_OK)
+        return gpu_fail(gpu, error, "an event in the stream to wait for");
+    *out = event;
+    return YOLK_OK;
+}
+
+static int wait_for_stream(struct gpu *gpu, cuda_stream stream, cuda_stream ours)
+{
+    cuda_event event;
+    int status = stream_mark(gpu, stream, &event);
+    if (status != YOLK_OK)
+        return status;
+    cuda_result error = gpu->device->cuda.stream_wait_event(ours, event, 0);
+    (void)gpu->device->cuda.event_destroy(event); /* goes when it has happened */
     return error == CUDA_OK ? YOLK_OK : gpu_fail(gpu, error, "an event in the stream to wait for");
 }
 
@@ -293,14 +307,15 @@ static size_t fill(struct submission *s, const struct device_copy *copies, size_
 }
 
 /* Where no event can be recorded the stream itself tells when all in it is over. */
-static void mark_end(struct submission *s)
+void transfer_mark(struct device_transfer *transfer, cuda_stream stream)
 {
-    cuda_result error = s->gpu->device->cuda.event_record(s->transfer->event, s->stream);
+    struct gpu *gpu = transfer->gpu;
+    cuda_result error = gpu->device->cuda.event_record(transfer->event, stream);
     if (error == CUDA_OK)
         return;
-    s->transfer->stream = s->stream;
-    if (s->transfer->result == YOLK_OK)
-        fail_transfer(s->transfer, gpu_fail(s->gpu, error, "cuEventRecord"));
+    transfer->stream = stream;
+    if (transfer->result == YOLK_OK)
+        fail_transfer(transfer, gpu_fail(gpu, error, "cuEventRecord"));
 }
 
 /* Under the GPU's lock and in its context. */
@@ -312,7 +327,7 @@ static long submit(struct gpu *gpu, struct submission *s, const struct device_co
     if (status == YOLK_OK)
         status = wait_for(gpu, &options->after, s->stream);
     if (status == YOLK_OK)
-        s->transfer = take_transfer(gpu, &status);
+        s->transfer = transfer_take(gpu, &status);
     if (status != YOLK_OK)
         return status;
     s->gpu = gpu;
@@ -323,10 +338,10 @@ static long submit(struct gpu *gpu, struct submission *s, const struct device_co
         !s->pageable && count > 1 && copies[0].size + copies[1].size > 0 && gather_ready(gpu);
     long taken = (long)fill(s, copies, count);
     if (taken == 0 && s->transfer->result == YOLK_OK) {
-        give_transfer(s->transfer);
+        transfer_give(s->transfer);
         return base_fail(YOLK_ERR_AGAIN, 0, "GPU %d: all lists of copies are in use", gpu->ordinal);
     }
-    mark_end(s);
+    transfer_mark(s->transfer, s->stream);
     *out = s->transfer;
     return taken;
 }
@@ -429,7 +444,7 @@ int device_transfer_free(struct device_transfer *transfer)
     if (!transfer->done)
         return base_fail(YOLK_ERR_BUSY, 0, "the transfer still runs");
     mutex_lock(&gpu->lock);
-    give_transfer(transfer);
+    transfer_give(transfer);
     mutex_unlock(&gpu->lock);
     return YOLK_OK;
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/buf.h"
 #include "base/error.h"
 #include "base/mutation.h"
+#include "wire/ticket.h"
 
 void access_grant_init(struct access_grant *grant, uint64_t segment, uint64_t size,
                        const uint8_t ticket_key[ACCESS_TICKET_KEY_SIZE], int require_tickets)
@@ -88,8 +88,8 @@ static enum yolk_status check_ticket(const struct access_grant *grant,
         request->offset - ticket->offset > ticket->size - request->size)
         return YOLK_ERR_ACCESS;
     uint8_t mac[ACCESS_TICKET_SIZE];
-    access_ticket_mac(grant->ticket_key, request->segment, ticket->offset, ticket->size,
-                      request->session, ticket->op, mac);
+    wire_ticket_mac(grant->ticket_key, request->segment, ticket->offset, ticket->size,
+                    request->session, ticket->op, mac);
     return sodium_memcmp(mac, ticket->mac, sizeof(mac)) == 0 ? YOLK_OK : YOLK_ERR_ACCESS;
 }
 
@@ -111,18 +111,4 @@ enum yolk_status access_check(const struct access_grant *grant,
     if (request->opcode == YOLK_WRITE && grant->require_tickets)
         return check_ticket(grant, request);
     return YOLK_OK;
-}
-
-void access_ticket_mac(const uint8_t ticket_key[ACCESS_TICKET_KEY_SIZE], uint64_t segment,
-                       uint64_t offset, uint64_t size, uint64_t session, uint64_t op,
-                       uint8_t mac[ACCESS_TICKET_SIZE])
-{
-    uint8_t text[40];
-    base_store_u64(text, segment);
-    base_store_u64(text + 8, offset);
-    base_store_u64(text + 16, size);
-    base_store_u64(text + 24, session);
-    base_store_u64(text + 32, op);
-    crypto_generichash_blake2b(mac, ACCESS_TICKET_SIZE, text, sizeof(text), ticket_key,
-                               ACCESS_TICKET_KEY_SIZE);
 }

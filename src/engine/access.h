@@ -34,10 +34,4 @@ int access_grant_is_fenced(const struct access_grant *grant, uint64_t session);
 YOLK_MUST_USE enum yolk_status access_check(const struct access_grant *grant,
                                             const struct yolk_access_request *request);
 
-/* The ticket's code: what the master hands out and the provider recomputes. 16-byte keyed BLAKE2b
- * over (segment, offset, size, session, op), each little endian. */
-void access_ticket_mac(const uint8_t ticket_key[ACCESS_TICKET_KEY_SIZE], uint64_t segment,
-                       uint64_t offset, uint64_t size, uint64_t session, uint64_t op,
-                       uint8_t mac[ACCESS_TICKET_SIZE]);
-
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/access.h"
+#include "wire/ticket.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +85,7 @@ static void tickets(void **state)
     (void)state;
     struct access_grant grant = make_grant(1);
     struct yolk_ticket ticket = {.offset = 1024, .size = 512, .op = 3};
-    access_ticket_mac(grant.ticket_key, SEGMENT, 1024, 512, SESSION, 3, ticket.mac);
+    wire_ticket_mac(grant.ticket_key, SEGMENT, 1024, 512, SESSION, 3, ticket.mac);
     struct yolk_access_request request = make_request(YOLK_WRITE, 1024, 512);
     assert_int_equal(access_check(&grant, &request), YOLK_ERR_ACCESS); /* none at all */
     request.ticket = &ticket;

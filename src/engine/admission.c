@@ -120,17 +120,6 @@ static void heap_remove(struct admission *a, uint32_t *head, uint32_t index)
 
 /* -- Admission -- */
 
-void admission_load_add(struct admission_load *load, uint64_t bytes, bool staging)
-{
-    load->owners++;
-    load->bytes = bytes > UINT64_MAX - load->bytes ? UINT64_MAX : load->bytes + bytes;
-    load->staging_owners += staging;
-    if (staging)
-        load->staging_bytes = load->bytes == UINT64_MAX ? 0 : load->staging_bytes + bytes;
-    if (bytes > load->largest)
-        load->largest = bytes;
-}
-
 static enum yolk_status make_room(struct admission *a, uint32_t owners)
 {
     uint32_t need = a->outstanding + owners;
@@ -191,20 +180,30 @@ enum yolk_status admission_reserve(struct admission *a, const struct admission_l
     return YOLK_OK;
 }
 
-void admission_class_charge(struct admission_class *class, uint64_t bytes)
+static void charge(struct admission_class *class, uint32_t owners, uint64_t bytes)
 {
     if (class->bytes_account != NULL)
         class->bytes_account->bytes += bytes;
     if (class->requests_account != NULL)
-        class->requests_account->requests++;
+        class->requests_account->requests += owners;
 }
 
-void admission_class_credit(struct admission_class *class, uint64_t bytes)
+static void credit(struct admission_class *class, uint32_t owners, uint64_t bytes)
 {
     if (class->bytes_account != NULL)
         class->bytes_account->bytes -= bytes;
     if (class->requests_account != NULL)
-        class->requests_account->requests--;
+        class->requests_account->requests -= owners;
+}
+
+void admission_class_charge(struct admission_class *class, uint64_t bytes)
+{
+    charge(class, 1, bytes);
+}
+
+void admission_class_credit(struct admission_class *class, uint64_t bytes)
+{
+    credit(class, 1, bytes);
 }
 
 static void start_waiting(struct admission *a, uint32_t index)
@@ -265,16 +264,38 @@ uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admiss
     return token_of(a, index);
 }
 
-bool admission_class_has_room(const struct admission_class *class, uint64_t bytes)
+static bool class_has_room(const struct admission_class *class, uint32_t owners, uint64_t bytes)
 {
     const struct admission_account *b = class->bytes_account, *r = class->requests_account;
     return (b == NULL || (b->bytes <= b->bytes_max && bytes <= b->bytes_max - b->bytes)) &&
-           (r == NULL || r->requests < r->requests_max);
+           (r == NULL ||
+            (r->requests <= r->requests_max && owners <= r->requests_max - r->requests));
+}
+
+bool admission_class_has_room(const struct admission_class *class, uint64_t bytes)
+{
+    return class_has_room(class, 1, bytes);
 }
 
 bool admission_class_can_ever(const struct admission_class *class, uint64_t bytes)
 {
     return class->bytes_account == NULL || bytes <= class->bytes_account->bytes_max;
+}
+
+/* For each of so many, one behind the other: it is least of all for the last. The window itself has
+ * room for them. */
+static bool peer_has_room(const struct admission *a, const struct admission_peer *peer,
+                          uint32_t owners, uint64_t bytes)
+{
+    const struct admission_limits *l = &a->limits;
+    if (peer == NULL || (peer->owners == 0 && owners == 1))
+        return true;
+    if (l->dispatch_owners_max >= ADMISSION_SHARED_OWNERS_MIN &&
+        (uint64_t)peer->owners + 2 * (uint64_t)owners > l->dispatch_owners_max - a->dispatched)
+        return false;
+    uint64_t left = l->dispatch_bytes_max - a->bytes_dispatched;
+    return l->dispatch_bytes_max < ADMISSION_SHARED_BYTES_MIN ||
+           (bytes <= left && peer->bytes <= left - bytes && bytes <= left - bytes - peer->bytes);
 }
 
 /* The standing of one that heads its class and level: the lower the sooner. */
@@ -302,6 +323,8 @@ static uint32_t next_owner(const struct admission *a, uint64_t now_ns)
             const struct admission_owner *owner = &a->owners[head];
             if (!owner->charged && !admission_class_has_room(owner->class, owner->bytes))
                 continue;
+            if (!peer_has_room(a, owner->class->peer, 1, owner->bytes))
+                continue;
             uint32_t its = standing(a, owner, now_ns);
             if (best == NONE || its < best_standing ||
                 (its == best_standing && comes_before(a, head, best))) {
@@ -313,26 +336,57 @@ static uint32_t next_owner(const struct admission *a, uint64_t now_ns)
     return best;
 }
 
-static void dispatch(struct admission *a, struct admission_owner *owner)
+static void dispatch(struct admission *a, struct admission_class *class, uint32_t owners,
+                     uint64_t bytes, bool charged)
 {
-    if (!owner->charged)
-        admission_class_charge(owner->class, owner->bytes);
-    owner->charged = true;
-    owner->state = DISPATCHED;
-    a->dispatched++;
-    a->bytes_dispatched += owner->bytes;
+    if (!charged)
+        charge(class, owners, bytes);
+    a->dispatched += owners;
+    a->bytes_dispatched += bytes;
+    if (class->peer != NULL) {
+        class->peer->owners += owners;
+        class->peer->bytes += bytes;
+    }
 }
 
-uint64_t admission_add_dispatched(struct admission *a, uint64_t now_ns,
-                                  const struct admission_owner *given)
+static void dispatched_end(struct admission *a, struct admission_class *class, uint32_t owners,
+                           uint64_t bytes)
 {
-    if (a->waiting > 0 || a->dispatched >= a->limits.dispatch_owners_max ||
-        given->bytes > a->limits.dispatch_bytes_max - a->bytes_dispatched ||
-        (!given->charged && !admission_class_has_room(given->class, given->bytes)))
-        return ADMISSION_NONE;
-    uint32_t index = new_owner(a, now_ns, given);
-    dispatch(a, &a->owners[index]);
-    return token_of(a, index);
+    credit(class, owners, bytes);
+    a->dispatched -= owners;
+    a->bytes_dispatched -= bytes;
+    if (class->peer != NULL) {
+        class->peer->owners -= owners;
+        class->peer->bytes -= bytes;
+    }
+}
+
+/* The places of admission_reserve are free again. */
+static void unreserve(struct admission *a, const struct admission_load *load)
+{
+    a->outstanding -= load->owners;
+    a->bytes_outstanding -= load->bytes;
+    a->staging_outstanding -= load->staging_owners;
+    a->staging_bytes_outstanding -= load->staging_bytes;
+}
+
+bool admission_pass(struct admission *a, struct admission_class *class,
+                    const struct admission_load *load, bool charged)
+{
+    if (a->waiting > 0 || load->owners > a->limits.dispatch_owners_max - a->dispatched ||
+        load->bytes > a->limits.dispatch_bytes_max - a->bytes_dispatched ||
+        (!charged && !class_has_room(class, load->owners, load->bytes)) ||
+        !peer_has_room(a, class->peer, load->owners, load->bytes))
+        return false;
+    dispatch(a, class, load->owners, load->bytes, charged);
+    return true;
+}
+
+void admission_passed_end(struct admission *a, struct admission_class *class,
+                          const struct admission_load *load)
+{
+    dispatched_end(a, class, load->owners, load->bytes);
+    unreserve(a, load);
 }
 
 const struct admission_owner *admission_pick(struct admission *a, uint64_t now_ns, uint64_t *token)
@@ -347,7 +401,9 @@ const struct admission_owner *admission_pick(struct admission *a, uint64_t now_n
     if (owner->bytes > a->limits.dispatch_bytes_max - a->bytes_dispatched)
         return NULL;
     stop_waiting(a, index);
-    dispatch(a, owner);
+    dispatch(a, owner->class, 1, owner->bytes, owner->charged);
+    owner->charged = true;
+    owner->state = DISPATCHED;
     *token = token_of(a, index);
     return owner;
 }
@@ -372,20 +428,16 @@ void admission_end(struct admission *a, uint64_t token)
     struct admission_owner *owner = find(a, token);
     if (owner == NULL)
         return;
-    if (owner->state == WAITING) {
-        stop_waiting(a, (uint32_t)token);
+    struct admission_load its = {0};
+    admission_load_add(&its, owner->bytes, owner->staging);
+    if (owner->state == DISPATCHED) {
+        dispatched_end(a, owner->class, 1, owner->bytes);
     } else {
-        a->dispatched--;
-        a->bytes_dispatched -= owner->bytes;
+        stop_waiting(a, (uint32_t)token);
+        if (owner->charged)
+            credit(owner->class, 1, owner->bytes);
     }
-    if (owner->charged)
-        admission_class_credit(owner->class, owner->bytes);
-    a->outstanding--;
-    a->bytes_outstanding -= owner->bytes;
-    if (owner->staging) {
-        a->staging_outstanding--;
-        a->staging_bytes_outstanding -= owner->bytes;
-    }
+    unreserve(a, &its);
     owner->state = FREE;
     owner->generation++;
     owner->next = a->free_head;

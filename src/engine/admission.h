@@ -36,8 +36,19 @@ struct admission_account {
     uint64_t bytes, requests;
 };
 
-/* Owners that wait together: of one contract. Set up by whoever has the contracts. */
+/* What one peer has of the dispatch window. With more than one request that is at most as much as
+ * is left, in owners and in bytes: one that does not answer leaves half to the others, the next one
+ * a quarter, and so on. Windows of few places or bytes are not shared out. */
+struct admission_peer {
+    uint32_t owners;
+    uint64_t bytes;
+};
+enum { ADMISSION_SHARED_OWNERS_MIN = 8 };
+#define ADMISSION_SHARED_BYTES_MIN (UINT64_C(8) << 20)
+
+/* Owners that wait together: of one contract, for one peer. Set up by whoever has the contracts. */
 struct admission_class {
+    struct admission_peer *peer;                                /* NULL: none in particular */
     struct admission_account *bytes_account, *requests_account; /* NULL: none */
     uint32_t heads[ADMISSION_LEVELS];                           /* admission's */
     uint32_t waiting, place;                                    /* admission's */
@@ -84,17 +95,31 @@ struct admission_load {
     uint64_t bytes, staging_bytes;
     uint64_t largest; /* one owner */
 };
-void admission_load_add(struct admission_load *load, uint64_t bytes, bool staging);
+static inline void admission_load_add(struct admission_load *load, uint64_t bytes, bool staging)
+{
+    load->owners++;
+    load->bytes = bytes > UINT64_MAX - load->bytes ? UINT64_MAX : load->bytes + bytes;
+    load->staging_owners += staging;
+    if (staging)
+        load->staging_bytes = load->bytes == UINT64_MAX ? 0 : load->staging_bytes + bytes;
+    if (bytes > load->largest)
+        load->largest = bytes;
+}
 /* Room for all of them, or LIMIT and nothing happened; NO_MEMORY. */
 YOLK_MUST_USE enum yolk_status admission_reserve(struct admission *a,
                                                  const struct admission_load *load);
 /* One of those reserved; the fields of the caller are taken from *owner. */
 uint64_t admission_add(struct admission *a, uint64_t now_ns, const struct admission_owner *owner);
 
-/* The same, dispatched at once: what admission_add and admission_pick would make of it. NONE, and
- * nothing happened: others wait, or its window or contract has no room. */
-uint64_t admission_add_dispatched(struct admission *a, uint64_t now_ns,
-                                  const struct admission_owner *owner);
+/* So many reserved owners of one class, one behind the other, dispatched at once and without a
+ * record of each: what admission_add and admission_pick would make of them. False, and nothing
+ * happened: others wait, or the window or their contract has no room for one of them. charged: as
+ * of an owner. */
+bool admission_pass(struct admission *a, struct admission_class *class,
+                    const struct admission_load *load, bool charged);
+/* So many of those are over. */
+void admission_passed_end(struct admission *a, struct admission_class *class,
+                          const struct admission_load *load);
 
 /* The owner that is dispatched now, or NULL: none waits, the window has no room for the next, or
  * each contract in question is used up. *token names it. */

@@ -387,22 +387,28 @@ static void run_model(uint64_t seed, bool deadline_first)
                                                   .class = &model_classes[o->class],
                                                   .task = i};
             /* Sometimes at once, which is the same as to be picked right away. */
-            uint64_t at_once = random_below(&random, 4) == 0
-                                   ? admission_add_dispatched(&queue, now_ns, &owner)
-                                   : ADMISSION_NONE;
-            if (at_once != ADMISSION_NONE) {
+            bool at_once =
+                random_below(&random, 4) == 0 && admission_pass(&queue, owner.class, &load, false);
+            if (at_once) {
                 for (int k = 0; k < MODEL_OWNERS; k++)
                     assert_false(model[k].live && !model[k].dispatched && k != (int)i);
                 assert_int_equal(model_next(&limits, now_ns), (int)i);
                 o->dispatched = true;
                 at_once_count++;
             }
-            o->token = at_once != ADMISSION_NONE ? at_once : admission_add(&queue, now_ns, &owner);
+            o->token = at_once ? ADMISSION_NONE : admission_add(&queue, now_ns, &owner);
             live++;
             live_bytes += size;
         } else if (what < 8) {
-            assert_int_equal(admission_is_dispatched(&queue, o->token), o->live && o->dispatched);
-            admission_end(&queue, o->token); /* also of one that is over */
+            struct admission_load load = {0};
+            admission_load_add(&load, o->bytes, false);
+            if (o->live && o->token == ADMISSION_NONE) {
+                admission_passed_end(&queue, &model_classes[o->class], &load);
+            } else {
+                assert_int_equal(admission_is_dispatched(&queue, o->token),
+                                 o->live && o->dispatched);
+                admission_end(&queue, o->token); /* also of one that is over */
+            }
             live -= o->live;
             live_bytes -= o->live ? o->bytes : 0;
             o->live = false;
@@ -427,9 +433,171 @@ static void as_the_model_says(void **state)
     assert_true(at_once_count > 0);
 }
 
+/* One peer after the other does not answer: each leaves something of the window to the next. */
+static void each_peer_has_its_share(void **state)
+{
+    (void)state;
+    enum { SILENT = 6, MIB = 1 << 20 };
+    begin((struct admission_limits){.owners_max = 1000,
+                                    .bytes_max = 1000 * MIB,
+                                    .dispatch_owners_max = 64,
+                                    .dispatch_bytes_max = 64 * MIB});
+    struct admission_peer peers[SILENT + 1] = {{0}};
+    struct admission_class classes[SILENT + 1];
+    uint64_t token, first[SILENT] = {0};
+    for (int i = 0; i <= SILENT; i++) {
+        memset(&classes[i], 0, sizeof(classes[i]));
+        admission_class_init(&classes[i]);
+        classes[i].peer = &peers[i];
+    }
+    for (int i = 0; i < SILENT; i++) {
+        for (uint32_t n = 0; n < 100; n++)
+            (void)add(0, (struct admission_owner){.bytes = 1, .class = &classes[i], .task = 1});
+        while (admission_pick(&queue, 1, &token) != NULL)
+            first[i] = first[i] == 0 ? token : first[i];
+        assert_true(peers[i].owners > 0 && peers[i].owners < 100);
+        assert_true(queue.dispatched < 64);
+    }
+    assert_int_equal(peers[0].owners, 32);
+    /* Who answers is dispatched at once, before all those that wait, as often as it comes. */
+    for (uint32_t n = 0; n < 200; n++) {
+        uint64_t its =
+            add(1, (struct admission_owner){.bytes = MIB, .class = &classes[SILENT], .task = 2});
+        assert_int_equal(pick(2), 2);
+        assert_int_equal(pick(2), -1);
+        admission_end(&queue, its);
+    }
+    /* What a silent one gives back is for those that have less. */
+    admission_end(&queue, first[0]);
+    assert_int_equal(pick(3), -1);
+    assert_int_equal(peers[0].owners, 31);
+    admission_free(&queue);
+}
+
+static void a_share_is_of_bytes_too(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    begin((struct admission_limits){.owners_max = 1000,
+                                    .bytes_max = 1000 * MIB,
+                                    .dispatch_owners_max = 64,
+                                    .dispatch_bytes_max = 64 * MIB});
+    struct admission_peer silent = {0}, sound = {0};
+    struct admission_class to_silent = {.peer = &silent}, to_sound = {.peer = &sound};
+    uint64_t token;
+    admission_class_init(&to_silent);
+    admission_class_init(&to_sound);
+    for (uint32_t n = 0; n < 8; n++)
+        (void)add(0, (struct admission_owner){.bytes = 15 * MIB, .class = &to_silent});
+    while (admission_pick(&queue, 1, &token) != NULL)
+        ;
+    assert_int_equal(silent.bytes, 30 * MIB);
+    uint64_t its =
+        add(1, (struct admission_owner){.bytes = 34 * MIB, .class = &to_sound, .task = 3});
+    assert_int_equal(pick(2), 3);
+    admission_end(&queue, its);
+    assert_int_equal(sound.bytes, 0);
+    admission_free(&queue);
+}
+
+enum { RUN_ROUNDS = 20000, RUN_MAX = 6 };
+
+/* A queue with one class of one peer. */
+struct lane {
+    struct admission queue;
+    struct admission_class class;
+    struct admission_account account;
+    struct admission_peer peer;
+};
+
+static void lane_begin(struct lane *lane, const struct admission_limits *limits, uint64_t bytes_max,
+                       uint64_t requests_max)
+{
+    memset(lane, 0, sizeof(*lane));
+    assert_int_equal(admission_init(&lane->queue, limits), YOLK_OK);
+    lane->account =
+        (struct admission_account){.bytes_max = bytes_max, .requests_max = requests_max};
+    lane->class = (struct admission_class){
+        .peer = &lane->peer, .bytes_account = &lane->account, .requests_account = &lane->account};
+    admission_class_init(&lane->class);
+}
+
+static void lanes_are_equal(const struct lane *a, const struct lane *b)
+{
+    assert_int_equal(a->queue.dispatched, b->queue.dispatched);
+    assert_int_equal(a->queue.bytes_dispatched, b->queue.bytes_dispatched);
+    assert_int_equal(a->queue.outstanding, b->queue.outstanding);
+    assert_int_equal(a->queue.bytes_outstanding, b->queue.bytes_outstanding);
+    assert_int_equal(a->queue.staging_bytes_outstanding, b->queue.staging_bytes_outstanding);
+    assert_memory_equal(&a->account, &b->account, sizeof(a->account));
+    assert_memory_equal(&a->peer, &b->peer, sizeof(a->peer));
+}
+
+/* Several of one lane pass together if, and only if, each of them would be picked at once. */
+static void a_run_passes_as_each_of_it_would(void **state)
+{
+    (void)state;
+    struct random_sim sim;
+    random_sim_init(&sim, 7);
+    const struct random random = random_sim_random(&sim);
+    uint32_t passed = 0, refused = 0;
+    for (int round = 0; round < RUN_ROUNDS; round++) {
+        const struct admission_limits limits = {
+            .owners_max = 100,
+            .bytes_max = UINT64_C(1) << 30,
+            .dispatch_owners_max = 1 + (uint32_t)random_below(&random, 20),
+            .dispatch_bytes_max = (1 + random_below(&random, 16)) << 20,
+            .staging_bytes = 1 << 20};
+        uint64_t bytes_max = random_below(&random, 24) << 20;
+        uint64_t requests_max = 1 + random_below(&random, 12);
+        struct lane runs, each;
+        lane_begin(&runs, &limits, bytes_max, requests_max);
+        lane_begin(&each, &limits, bytes_max, requests_max);
+        for (int k = 0; k < 4; k++) {
+            struct admission_load load = {0};
+            uint64_t sizes[RUN_MAX], tokens[RUN_MAX], token;
+            uint32_t count = 1 + (uint32_t)random_below(&random, RUN_MAX), picked = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                sizes[i] = random_below(&random, 4) << 20;
+                admission_load_add(&load, sizes[i], i == 0);
+            }
+            if (admission_reserve(&runs.queue, &load) != YOLK_OK)
+                break;
+            assert_int_equal(admission_reserve(&each.queue, &load), YOLK_OK);
+            for (uint32_t i = 0; i < count; i++) {
+                const struct admission_owner owner = {.bytes = sizes[i],
+                                                      .deadline_ns = ADMISSION_NEVER,
+                                                      .staging = i == 0,
+                                                      .class = &each.class,
+                                                      .task = i};
+                tokens[i] = admission_add(&each.queue, 0, &owner);
+                picked += admission_pick(&each.queue, 0, &token) != NULL;
+            }
+            bool pass = admission_pass(&runs.queue, &runs.class, &load, false);
+            assert_int_equal(pass, picked == count);
+            passed += pass;
+            refused += !pass;
+            if (!pass)
+                break;
+            lanes_are_equal(&runs, &each);
+            if (random_below(&random, 2) == 0)
+                continue;
+            admission_passed_end(&runs.queue, &runs.class, &load);
+            for (uint32_t i = 0; i < count; i++)
+                admission_end(&each.queue, tokens[i]);
+            lanes_are_equal(&runs, &each);
+        }
+        admission_free(&runs.queue);
+        admission_free(&each.queue);
+    }
+    assert_true(passed > RUN_ROUNDS / 4 && refused > RUN_ROUNDS / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_peer_has_its_share),
+        cmocka_unit_test(a_share_is_of_bytes_too),
         cmocka_unit_test(windows_of_nothing),
         cmocka_unit_test(all_or_nothing),
         cmocka_unit_test(in_order_of_age_and_by_windows),
@@ -438,6 +606,7 @@ int main(void)
         cmocka_unit_test(room_kept_for_staging),
         cmocka_unit_test(contracts_hold_back_their_own_only),
         cmocka_unit_test(as_the_model_says),
+        cmocka_unit_test(a_run_passes_as_each_of_it_would),
     };
     return cmocka_run_group_tests_name("engine.admission", tests, NULL, NULL);
 }

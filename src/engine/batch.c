@@ -17,7 +17,7 @@
 #include "engine/counted.h"
 #include "platform/clock.h"
 
-enum { WAIT_FDS_MAX = 64, WAIT_PAUSE_MAX_NS = 20000000, WAIT_SPIN_NS = 50000, WAIT_SPINS = 64 };
+enum { WAIT_FDS_MAX = 256, WAIT_PAUSE_MAX_NS = 20000000, WAIT_SPIN_NS = 50000, WAIT_SPINS = 64 };
 /* So long after something moved the next is looked for without sleep: what flows comes sooner than
  * a sleeper wakes. */
 enum { WAIT_HOT_NS = 30000, WAIT_HOT_SPINS = 1000 };
@@ -100,6 +100,8 @@ void batch_give_slot_back(struct yolk_engine *engine, struct batch *batch)
 enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t capacity,
                                           uint64_t *out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || out == NULL || capacity == 0 || capacity > ENGINE_BATCH_TASKS_MAX)
         return base_fail(YOLK_ERR_INVALID, 0, "a batch takes 1 to %d tasks, not %u",
                          ENGINE_BATCH_TASKS_MAX, capacity);
@@ -124,6 +126,8 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
     batch->state.kinds = engine->kinds;
     batch->tasks = tasks;
     batch->failed = BATCH_NONE;
+    batch->like = (struct engine_likeness){.registration = NULL};
+    batch->mixed = false;
     batch->generation++;
     batch->live = true;
     batch->quarantined = false;
@@ -134,6 +138,8 @@ enum yolk_status yolk_engine_batch_create(struct yolk_engine *engine, uint32_t c
 
 enum yolk_status yolk_engine_batch_reset(struct yolk_engine *engine, uint64_t handle)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
@@ -145,6 +151,7 @@ enum yolk_status yolk_engine_batch_reset(struct yolk_engine *engine, uint64_t ha
     else {
         reason_forget(batch, 0);
         batch_state_reset(&batch->state);
+        batch_pieces_free(batch);
     }
     pthread_mutex_unlock(&batch->lock);
     return status;
@@ -193,6 +200,8 @@ static enum yolk_status tell_error(struct yolk_task_status *out, enum yolk_statu
 enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t handle, uint32_t index,
                                         struct yolk_task_status *out)
 {
+    if (engine_is_forked(engine))
+        return tell_error(out, engine_refuse_forked());
     if (engine != NULL)
         quarantine_step(engine);
     struct batch *batch = batch_lock(engine, handle);
@@ -218,6 +227,8 @@ enum yolk_status yolk_engine_batch_poll(struct yolk_engine *engine, uint64_t han
 enum yolk_status yolk_engine_batch_progress(struct yolk_engine *engine, uint64_t handle,
                                             uint32_t *pending)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct batch *batch = batch_lock(engine, handle);
     if (pending != NULL)
         *pending = 0;
@@ -287,6 +298,8 @@ enum yolk_status yolk_engine_batch_poll_all(struct yolk_engine *engine, uint64_t
                                             struct yolk_batch_status *out,
                                             struct yolk_task_status *tasks, uint32_t room)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     return look_at_all(engine, handle, true, out, tasks, room);
 }
 
@@ -294,6 +307,8 @@ enum yolk_status yolk_engine_batch_look(struct yolk_engine *engine, uint64_t han
                                         struct yolk_batch_status *out,
                                         struct yolk_task_status *tasks, uint32_t room)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     return look_at_all(engine, handle, false, out, tasks, room);
 }
 
@@ -333,6 +348,8 @@ static void pause_until(struct pollfd *fds, uint32_t count, bool complete, uint6
 enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t handle,
                                         uint64_t deadline_ns)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct pollfd fds[WAIT_FDS_MAX];
     uint64_t until = deadline_ns == 0 ? BATCH_NEVER : deadline_ns;
     uint64_t hot_ns = 0;
@@ -368,6 +385,8 @@ enum yolk_status yolk_engine_batch_wait(struct yolk_engine *engine, uint64_t han
 enum yolk_status yolk_engine_batch_cancel(struct yolk_engine *engine, uint64_t handle,
                                           uint32_t index)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;
@@ -398,6 +417,8 @@ static void free_locked(struct yolk_engine *engine, struct batch *batch)
 
 enum yolk_status yolk_engine_batch_free(struct yolk_engine *engine, uint64_t handle)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct batch *batch = batch_lock(engine, handle);
     if (batch == NULL)
         return YOLK_ERR_STALE;

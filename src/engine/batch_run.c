@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "engine/counted.h"
+#include "engine/merge.h"
+#include "engine/way.h"
 
 enum { POLL_MAX = 64, FULL_SKIPS_MAX = 32 };
 
@@ -21,7 +23,7 @@ static bool io_reserve(struct batch *batch, uint32_t slice)
         return false;
     batch->ios = ios;
     while (batch->io_chunks < need) {
-        ios[batch->io_chunks] = calloc(ENGINE_IO_CHUNK, sizeof(struct engine_io));
+        ios[batch->io_chunks] = malloc(ENGINE_IO_CHUNK * sizeof(struct engine_io));
         if (ios[batch->io_chunks] == NULL)
             return false;
         batch->io_chunks++;
@@ -82,6 +84,9 @@ static void give_back(struct batch *batch, struct engine_task *task)
         pass->segment = task->segment;
         pass->segment_times++;
     }
+    if (task->order != NULL)
+        engine_order_drop(task->order);
+    task->order = NULL;
     task->registration = NULL;
     task->segment = NULL;
 }
@@ -94,8 +99,8 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     struct engine_task *task = &batch->tasks[index];
     if (!state->terminal)
         return;
-    if (!task->counted) {
-        task->counted = true;
+    if (!state->counted) {
+        state->counted = true;
         count_result(engine, batch, index, state->failure);
         counted_end(engine, batch, index);
     }
@@ -103,7 +108,12 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     if (owner->gate.contract != NULL && batch->state.tasks[state->head].open == 0)
         gate_end(batch, state->head);
     if (state->taken > 0) {
-        if (base_list_empty(&task->stuck)) {
+        if (!state->listed) {
+            const struct yolk_place place = batch_place(batch, index);
+            state->listed = true;
+            task->local = place.local;
+            task->size = place.size;
+            task->piece_count = index == state->head ? task->piece_count : 0;
             pthread_mutex_lock(&engine->stuck_lock);
             base_list_push_back(&engine->stuck, &task->stuck);
             atomic_fetch_add(&engine->stuck_count, 1);
@@ -111,7 +121,8 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
         }
         return;
     }
-    if (!base_list_empty(&task->stuck)) {
+    if (state->listed) {
+        state->listed = false;
         pthread_mutex_lock(&engine->stuck_lock);
         base_list_remove(&task->stuck);
         atomic_fetch_sub(&engine->stuck_count, 1);
@@ -120,9 +131,36 @@ static void after_change(struct yolk_engine *engine, struct batch *batch, uint32
     const struct batch_task *head = &batch->state.tasks[state->head];
     if (head->open > 0 || head->out > 0)
         return;
+    if (owner->two_ways)
+        way_end(engine, batch, state->head);
     give_back(batch, &batch->tasks[state->head]); /* which holds them for its group */
     if (!batch->pass.active)
         give_back_all(batch);
+}
+
+/* The same after a slice ended well that has bytes of these tasks of one group. */
+static void after_members(struct yolk_engine *engine, struct batch *batch, uint32_t first,
+                          uint32_t last)
+{
+    for (uint32_t i = first; i <= last;) {
+        uint32_t alike = 0;
+        for (; batch->pass.active && i + alike <= last; alike++) {
+            struct batch_task *state = &batch->state.tasks[i + alike];
+            if (!state->terminal || state->failure != YOLK_OK || state->counted ||
+                state->size != batch->state.tasks[i].size)
+                break;
+            state->counted = true;
+        }
+        if (alike > 0) {
+            batch->pass.ok += alike;
+            counted_end(engine, batch, i);
+            batch->pass.alike += alike - 1;
+            i += alike;
+        } else {
+            after_change(engine, batch, i++);
+        }
+    }
+    after_change(engine, batch, last); /* for what the group holds */
 }
 
 /* Those with bytes of this task. Of what other tasks have in them the rest is posted again. */
@@ -195,6 +233,11 @@ void batch_slice_over(struct yolk_engine *engine, struct batch *batch, uint64_t 
     if (outcome == BATCH_RETRY) {
         ENGINE_COUNT(engine, retried, 1);
         task->channel = BATCH_NONE; /* the next slice chooses anew */
+        batch->mixed = true;
+    }
+    if (outcome == BATCH_PROGRESS && task->scattered) {
+        after_members(engine, batch, batch->state.touched_first, batch->state.touched_last);
+        return;
     }
     for (uint32_t i = batch->state.touched_first; i <= batch->state.touched_last; i++) {
         const struct batch_task *touched = &batch->state.tasks[i];
@@ -340,9 +383,21 @@ static uint32_t accepted_by(const struct engine_task *task)
     return task->registration != NULL ? task->registration->accepted : UINT32_MAX;
 }
 
+static enum policy_memory memory_of(const struct engine_task *task)
+{
+    return task->registration != NULL ? task->registration->memory : POLICY_CPU;
+}
+
 static bool is_staged(const struct engine_task *task, uint8_t transport)
 {
     return (accepted_by(task) & UINT32_C(1) << transport) == 0;
+}
+
+static bool takes_places(const struct yolk_engine *engine, const struct engine_task *task,
+                         uint8_t transport)
+{
+    return !is_staged(task, transport) &&
+           (engine->transports[transport].ops.caps & YOLK_CAP_PLACES) != 0;
 }
 
 /* The channel chosen before in this pass, if nothing tells this task from that one. A route in
@@ -351,9 +406,10 @@ static bool same_choice(const struct batch *batch, const struct engine_task *tas
                         uint32_t *out)
 {
     const struct engine_choice *before = &batch->choice;
-    if (tried != 0 || before->segment != task->segment || before->opcode != task->opcode ||
-        !engine_wish_equal(before->wish, task->wish) || task->wish.direct ||
-        before->accepted != accepted_by(task))
+    if (tried != 0 || before->two_ways || before->segment != task->segment ||
+        before->opcode != task->opcode || !engine_wish_equal(before->wish, task->wish) ||
+        task->wish.direct || before->accepted != accepted_by(task) ||
+        before->memory != memory_of(task))
         return false;
     const struct engine_channel *channel = &batch->channels[before->channel];
     if (!channel_serves(channel, task->segment) ||
@@ -366,7 +422,7 @@ static bool same_choice(const struct batch *batch, const struct engine_task *tas
 
 /* The first route that takes the caller's memory, then the first that takes the engine's in its
  * place; one that is hinted at comes before both. */
-static enum yolk_status pick_route(struct yolk_engine *engine, const struct engine_task *task,
+static enum yolk_status pick_route(struct yolk_engine *engine, struct engine_task *task,
                                    uint32_t tried, uint64_t now_ns, uint8_t *transport)
 {
     struct route_query query = {.segment = task->segment,
@@ -374,8 +430,7 @@ static enum yolk_status pick_route(struct yolk_engine *engine, const struct engi
                                 .accepted = accepted_by(task),
                                 .tried = tried,
                                 .wish = task->wish,
-                                .memory = task->registration != NULL ? task->registration->memory
-                                                                     : POLICY_CPU,
+                                .memory = memory_of(task),
                                 .local = task->local,
                                 .offset = task->offset,
                                 .size = task->size};
@@ -390,6 +445,8 @@ static enum yolk_status pick_route(struct yolk_engine *engine, const struct engi
             return status;
     }
     enum yolk_status status = engine_route_pick(engine, &query, now_ns, NULL, transport);
+    if (status == YOLK_OK && may_stage && tried == 0 && task->segment->file)
+        way_choose(engine, task, now_ns, transport);
     if (status == YOLK_OK || status == YOLK_ERR_AGAIN || !may_stage)
         return status;
     query.accepted = stage_accepted(engine, task->registration);
@@ -427,8 +484,12 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         status = open_channel(engine, batch, task->segment, transport, now_ns, out);
         if (status == YOLK_OK) {
             task->channel = *out;
-            batch->choice = (struct engine_choice){task->segment, accepted_by(task), *out,
-                                                   task->opcode, task->wish};
+            atomic_store_explicit(&task->segment->places, takes_places(engine, task, transport),
+                                  memory_order_relaxed);
+            if (tried == 0) /* a second choice is that of this task alone */
+                batch->choice =
+                    (struct engine_choice){task->segment, accepted_by(task), memory_of(task), *out,
+                                           task->opcode,  task->wish,        task->two_ways};
             return YOLK_OK;
         }
         if (status == YOLK_ERR_LIMIT || status == YOLK_ERR_AGAIN)
@@ -439,6 +500,18 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         failed = status;
         avoid |= UINT32_C(1) << transport;
     }
+}
+
+/* The channel that had it last, unless its route is in trouble. */
+static bool same_again(const struct batch *batch, struct engine_task *task, uint32_t *channel)
+{
+    uint32_t last = find_channel(batch, task->segment, task->last_transport);
+    if (last == BATCH_NONE ||
+        atomic_load_explicit(&task->segment->routes[task->last_transport].troubled,
+                             memory_order_relaxed))
+        return false;
+    *channel = task->channel = last;
+    return true;
 }
 
 /* A route for this slice: the task's, another one after a failure, or the same once more where that
@@ -458,7 +531,8 @@ static enum yolk_status route_slice(struct yolk_engine *engine, struct batch *ba
         ENGINE_COUNT(engine, failed_over, 1);
     if (status != YOLK_OK && status != YOLK_ERR_AGAIN && tried != 0 && again_here) {
         base_error_clear(); /* that there is no other is no failure yet */
-        status = choose_channel(engine, batch, task, 0, channel);
+        status = same_again(batch, task, channel) ? YOLK_OK
+                                                  : choose_channel(engine, batch, task, 0, channel);
     }
     return status;
 }
@@ -470,6 +544,45 @@ static uint64_t io_bytes_max(const struct yolk_engine *engine, const struct engi
     uint64_t most = engine->transports[transport].limits.slice_bytes_max;
     uint64_t chunk_bytes = engine->stage.staging.chunk_bytes;
     return most > chunk_bytes && is_staged(task, transport) ? chunk_bytes : most;
+}
+
+struct yolk_place batch_place(const struct batch *batch, uint32_t index)
+{
+    const struct batch_task *state = &batch->state.tasks[index];
+    const struct engine_task *head = &batch->tasks[state->head];
+    if (index == state->head)
+        return (struct yolk_place){head->local, head->offset, head->size};
+    if (head->scattered)
+        return batch->places[index];
+    return (struct yolk_place){head->local + state->start, head->offset + state->start,
+                               state->size};
+}
+
+uint8_t *batch_local_at(const struct batch *batch, uint32_t head, uint64_t position)
+{
+    const struct engine_task *task = &batch->tasks[head];
+    if (task->local == NULL || !task->scattered)
+        return task->local == NULL ? NULL : task->local + position;
+    uint32_t member = merge_member_at(&batch->state, head, position);
+    return (uint8_t *)batch->places[member].local + (position - batch->state.tasks[member].start);
+}
+
+/* An io of one or several members of a scattered group; its size is set. */
+static void fill_places(const struct batch *batch, const struct batch_slice *slice,
+                        struct yolk_io *io)
+{
+    uint32_t first = merge_member_at(&batch->state, slice->task, slice->offset);
+    uint32_t last = io->size <= 1
+                        ? first
+                        : merge_member_at(&batch->state, slice->task, slice->offset + io->size - 1);
+    const struct yolk_place *place = &batch->places[first];
+    io->skip = slice->offset - batch->state.tasks[first].start;
+    io->local = (uint8_t *)place->local + io->skip;
+    io->offset = place->offset + io->skip;
+    if (last == first)
+        return;
+    io->places = place;
+    io->place_count = last - first + 1;
 }
 
 static void fill_io(struct yolk_engine *engine, struct batch *batch, uint32_t slice_index,
@@ -485,13 +598,39 @@ static void fill_io(struct yolk_engine *engine, struct batch *batch, uint32_t sl
     entry->chunk = STAGING_NONE;
     entry->io.opcode = task->opcode;
     entry->io.local = task->local == NULL ? NULL : task->local + slice->offset;
+    entry->io.pieces = task->pieces;
+    entry->io.piece_count = task->piece_count;
+    entry->io.skip = slice->offset;
     entry->io.offset = task->offset + slice->offset;
     /* Cut for another route with larger slices: the rest follows as the rest of a short one. */
     entry->io.size = slice->size < most ? slice->size : most;
     entry->io.key = task->registration != NULL ? task->registration->keys[transport] : NULL;
+    entry->io.gpu = task->registration != NULL ? task->registration->gpu : 0;
     entry->io.ticket = task->ticket;
     entry->io.deadline_ns = batch->state.tasks[slice->task].deadline_ns;
     entry->io.cookie = batch_state_cookie(&batch->state, slice_index);
+    if (task->scattered)
+        fill_places(batch, slice, &entry->io);
+}
+
+/* What is staged lies in one piece of the engine's memory then. */
+static bool takes_pieces(const struct yolk_engine *engine, const struct engine_task *task,
+                         uint8_t transport)
+{
+    return task->piece_count == 0 || is_staged(task, transport) ||
+           (engine->transports[transport].ops.caps & YOLK_CAP_PIECES) != 0;
+}
+
+/* Whether the slice is to be cut at the ends of its members before this transport can have it. */
+static bool has_too_many_places(const struct yolk_engine *engine, const struct batch *batch,
+                                const struct batch_slice *slice, uint8_t transport)
+{
+    const struct engine_task *head = &batch->tasks[slice->task];
+    if (!head->scattered || takes_places(engine, head, transport))
+        return false;
+    const struct batch_task *first =
+        &batch->state.tasks[merge_member_at(&batch->state, slice->task, slice->offset)];
+    return slice->offset + slice->size > first->start + first->size;
 }
 
 /* Posts one taken slice. */
@@ -519,6 +658,19 @@ static enum batch_post post_slice(struct yolk_engine *engine, struct batch *batc
     if (channel->full) {
         batch_state_untake(&batch->state, slice_index);
         return BATCH_POST_FULL;
+    }
+    if (!takes_pieces(engine, &batch->tasks[index], channel->transport)) {
+        batch_state_untake(&batch->state, slice_index);
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "%s moves no memory in pieces",
+                           engine->transports[channel->transport].ops.name);
+        reason_keep(engine, batch, index, status, channel);
+        batch_end_group(engine, batch, index, status);
+        return BATCH_POST_ENDED;
+    }
+    if (has_too_many_places(engine, batch, slice, channel->transport)) {
+        slice->alone = true;
+        batch_state_untake(&batch->state, slice_index);
+        return BATCH_POST_WENT;
     }
     slice->route = channel->transport;
     batch->tasks[index].last_transport = channel->transport;
@@ -590,7 +742,15 @@ static enum batch_post post_task(struct yolk_engine *engine, struct batch *batch
         if (!batch_state_has_work(&batch->state, index))
             return BATCH_POST_ENDED;
         uint64_t limit;
-        enum yolk_status status = slice_limit(engine, batch, index, &limit);
+        struct engine_order *order = batch->tasks[index].order;
+        enum yolk_status status = order == NULL ? YOLK_OK : engine_order_look(order, batch->passes);
+        if (status == YOLK_ERR_AGAIN) {
+            base_error_clear();
+            batch_state_requeue(&batch->state, index);
+            return BATCH_POST_WAITS;
+        }
+        if (status == YOLK_OK)
+            status = slice_limit(engine, batch, index, &limit);
         if (status == YOLK_ERR_AGAIN) {
             base_error_clear();
             batch_state_requeue(&batch->state, index);
@@ -626,10 +786,14 @@ static bool post_level(struct yolk_engine *engine, struct batch *batch, uint8_t 
         uint32_t index = batch_state_dequeue_level(&batch->state, level);
         if (index == BATCH_NONE)
             break;
-        if (post_task(engine, batch, index, &moved) == BATCH_POST_FULL)
-            full++;
-        else
-            full = 0;
+        /* Where all go one way, none behind it has room either; and files like their order. */
+        bool alike = !batch->mixed && batch->channel_count <= 1;
+        batch->state.keeps_order = alike;
+        enum batch_post post = post_task(engine, batch, index, &moved);
+        batch->state.keeps_order = false;
+        full = post == BATCH_POST_FULL ? full + 1 : 0;
+        if (full > 0 && alike)
+            break;
     }
     return moved;
 }
@@ -676,6 +840,7 @@ bool batch_progress(struct yolk_engine *engine, struct batch *batch)
 bool batch_pass(struct yolk_engine *engine, struct batch *batch)
 {
     bool moved = false;
+    batch->passes++;
     counted_pass_begin(batch);
     batch->state.no_retry = batch->no_failover;
     for (uint32_t i = 0; i < batch->channel_count; i++) {
@@ -728,6 +893,8 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     free(batch->ios);
     free(batch->channels);
     free(batch->tasks);
+    free(batch->places);
+    batch_pieces_free(batch);
     reason_free(batch);
     batch_state_free(&batch->state);
     atomic_store(&batch->gate.released, BATCH_NONE);
@@ -737,5 +904,6 @@ bool batch_reclaim(struct yolk_engine *engine, struct batch *batch)
     batch->channel_count = 0;
     batch->channel_room = 0;
     batch->tasks = NULL;
+    batch->places = NULL;
     return true;
 }

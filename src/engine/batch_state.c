@@ -77,11 +77,15 @@ static void enqueue(struct batch_state *state, uint32_t index)
     task->queued = true;
     task->queue_next = BATCH_NONE;
     struct batch_queue *queue = &state->queues[task->level];
-    if (queue->tail == BATCH_NONE)
+    if (queue->tail == BATCH_NONE) {
+        queue->head = queue->tail = index;
+    } else if (state->keeps_order) {
+        task->queue_next = queue->head;
         queue->head = index;
-    else
+    } else {
         state->tasks[queue->tail].queue_next = index;
-    queue->tail = index;
+        queue->tail = index;
+    }
     queue->length++;
     state->queue_length++;
 }
@@ -425,8 +429,7 @@ static void settle(struct batch_state *state, uint32_t index)
     if (task->terminal || !quiet)
         return;
     /* No byte is counted twice, so with all of them in place nothing is left to be cut. */
-    bool complete = task->size > 0 ? task->done == task->size
-                                   : task->whole_cut && task->ready_head == BATCH_NONE;
+    bool complete = task->size > 0 ? task->done == task->size : task->landed;
     if (task->failure == YOLK_OK && !complete)
         return;
     /* A cancel that came too late, or a deadline: all bytes are there, so the request worked. */
@@ -612,6 +615,7 @@ enum batch_outcome batch_state_complete(struct batch_state *state, uint64_t now_
     unlist_taken(state, index);
     if (task->members == 1 && status == YOLK_OK && transferred >= slice->size) {
         task->done += slice->size; /* as nearly all are */
+        task->landed = true;
         enum batch_outcome done = slice_done(state, index);
         settle(state, head);
         return done;

@@ -63,6 +63,7 @@ struct batch_task {
     uint32_t queue_next;
     enum yolk_status failure; /* first one, or the more severe */
     bool whole_cut;           /* for a task of no bytes, whose one slice is empty */
+    bool landed;              /* for such a task: that slice ended well */
     bool ending;              /* canceled or out of time */
     bool holes;               /* head: a member ended, so slices leave out its bytes */
     bool queued;
@@ -70,6 +71,8 @@ struct batch_task {
     uint8_t level;     /* head: of the queue it stands in */
     uint64_t since_ns; /* head: that it stands in this level */
     bool terminal;
+    /* The driver's: its result is in the statistics; it is among the engine's stuck ones. */
+    bool counted, listed;
     uint32_t terminal_events; /* must be 1 in the end */
 };
 
@@ -99,6 +102,7 @@ struct batch_state {
     uint64_t exhausted;     /* slices that failed for good after attempts_max tries */
     const uint8_t *kinds;   /* of the routes, enum failover_kind; NULL: all FAILOVER_NETWORK */
     bool no_retry;          /* what fails now is not tried again */
+    bool keeps_order;       /* what is put back now is the first of its queue again, not the last */
     uint32_t touched_first; /* the tasks that the last known completion was about */
     uint32_t touched_last;
 };

@@ -181,6 +181,26 @@ static void cancel_too_late(void **unused)
     batch_state_free(&state);
 }
 
+/* It is done by its slice's good end alone, not because all its bytes, none, are there. */
+static void no_bytes_are_done_by_a_good_end(void **unused)
+{
+    (void)unused;
+    static const enum yolk_status ends[] = {YOLK_OK, YOLK_ERR_STALE, YOLK_ERR_PEER_DEAD,
+                                            YOLK_ERR_CANCELED};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct batch_state state = make_state(1);
+        uint32_t task = batch_state_add(&state, 0, BATCH_NEVER, 0);
+        uint64_t a = batch_state_cookie(&state, take(&state, task, 100));
+        assert_true(batch_state_end(&state, 1, task, YOLK_ERR_CANCELED));
+        assert_false(state.tasks[task].terminal);
+        (void)complete(&state, a, ends[i], 0);
+        assert_true(state.tasks[task].terminal);
+        assert_int_equal(state.tasks[task].failure,
+                         ends[i] == YOLK_OK ? YOLK_OK : YOLK_ERR_CANCELED);
+        batch_state_free(&state);
+    }
+}
+
 static void deadline_then_stuck(void **unused)
 {
     (void)unused;
@@ -408,12 +428,19 @@ static void held_until_released(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_and_promotion),  cmocka_unit_test(held_until_released),
-        cmocka_unit_test(window_and_end),        cmocka_unit_test(empty_task),
-        cmocka_unit_test(refused_by_transport),  cmocka_unit_test(short_then_rest),
-        cmocka_unit_test(quiet_before_terminal), cmocka_unit_test(cancel_drains),
-        cmocka_unit_test(cancel_too_late),       cmocka_unit_test(deadline_then_stuck),
-        cmocka_unit_test(mass_expiry_is_linear), cmocka_unit_test(random_histories),
+        cmocka_unit_test(levels_and_promotion),
+        cmocka_unit_test(held_until_released),
+        cmocka_unit_test(window_and_end),
+        cmocka_unit_test(empty_task),
+        cmocka_unit_test(refused_by_transport),
+        cmocka_unit_test(short_then_rest),
+        cmocka_unit_test(quiet_before_terminal),
+        cmocka_unit_test(cancel_drains),
+        cmocka_unit_test(cancel_too_late),
+        cmocka_unit_test(deadline_then_stuck),
+        cmocka_unit_test(no_bytes_are_done_by_a_good_end),
+        cmocka_unit_test(mass_expiry_is_linear),
+        cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests_name("engine.batch_state", tests, NULL, NULL);
 }

@@ -4,9 +4,12 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "engine/rig.h"
+#include "platform/temporary_kit.h"
 #include "transport/posix/posix.h"
 
 enum { PIECE = 1024, CUT = 1501 };
@@ -412,8 +415,8 @@ static void directly_or_not_at_all(void **state)
 static void files_directly(void **state)
 {
     (void)state;
-    char path[] = "/tmp/yolk_contract_XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMPORARY_MAX] = "yolk_contract_XXXXXX";
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 1 << 16), 0);
     assert_int_equal(close(fd), 0);
@@ -737,9 +740,83 @@ static void routes_are_refused_as_submits_are(void **state)
     rig_close(r);
 }
 
+static char said[256];
+
+static void keep(void *self, enum base_log_level level, const char *room, const char *text)
+{
+    (void)self, (void)level, (void)room;
+    snprintf(said, sizeof(said), "%s", text);
+}
+
+static void a_slip_among_transports_to_leave_out_is_said(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    base_log_set(keep, NULL);
+    r->options.transports_off = "rdma,io_uring";
+    rig_open(r);
+    rig_close(r);
+    assert_string_equal(said, "");
+    r = rig_new(1);
+    r->options.transports_off = "shm,tpc";
+    rig_open(r);
+    base_log_set(NULL, NULL);
+    assert_string_equal(said,
+                        "transports_off: \"tpc\" is no transport, so nothing is turned off by it");
+    rig_close(r);
+}
+
+/* A child of fork is refused by each call, before it waits for a lock of a thread that it has not.
+ */
+static void a_forked_child_is_refused(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    rig_open(r);
+    struct yolk_request request = rig_request(r, YOLK_READ, 0, 64);
+    uint64_t batch = rig_batch(r, 2);
+    rig_submit(r, batch, &request, 1);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        enum yolk_status verdict;
+        struct yolk_task_status task;
+        uint32_t pending;
+        uint64_t number;
+        char *text;
+        const enum yolk_status got[] = {
+            yolk_engine_batch_create(r->engine, 1, &number),
+            yolk_engine_batch_submit(r->engine, batch, &request, 1, &verdict, NULL),
+            yolk_engine_batch_poll(r->engine, batch, 0, &task),
+            yolk_engine_batch_progress(r->engine, batch, &pending),
+            yolk_engine_batch_wait(r->engine, batch, 0),
+            yolk_engine_batch_cancel(r->engine, batch, 0),
+            yolk_engine_batch_free(r->engine, batch),
+            yolk_engine_register(r->engine, r->local, 1),
+            yolk_engine_unregister(r->engine, r->local, RIG_SIZE),
+            yolk_engine_segment_size(r->engine, r->segment, &number),
+            yolk_engine_segment_close(r->engine, r->segment),
+            yolk_engine_metrics(r->engine, &text),
+            yolk_engine_destroy(r->engine),
+        };
+        for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++)
+            if (got[i] != YOLK_ERR_FORKED)
+                _exit(10 + (int)i);
+        _exit(strstr(yolk_last_error(), "forked from") != NULL ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    rig_expect(r, batch, 0, YOLK_OK, 64); /* the parent's goes on */
+    rig_free(r, batch);
+    rig_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_forked_child_is_refused),
+        cmocka_unit_test(a_slip_among_transports_to_leave_out_is_said),
         cmocka_unit_test(a_hint_that_is_none_is_refused),
         cmocka_unit_test(a_hint_goes_first_and_over_to_the_others),
         cmocka_unit_test(a_hint_that_can_never_work_is_refused),

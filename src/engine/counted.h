@@ -113,15 +113,26 @@ static inline void counted_over(struct yolk_engine *engine, struct batch *batch,
     }
 }
 
+/* As numbers: no call. */
+static inline bool counted_times_equal(const struct task_times *a, const struct task_times *b)
+{
+    return ((a->submitted ^ b->submitted) | (a->dispatched ^ b->dispatched) |
+            (a->posted ^ b->posted) | (a->attempt ^ b->attempt) |
+            (uint32_t)(a->attempting ^ b->attempting) |
+            (uint32_t)(a->failed_from ^ b->failed_from)) == 0;
+}
+
 static inline bool counted_is_alike(const struct batch *batch, uint32_t a, uint32_t b)
 {
     const struct batch_task *state_a = &batch->state.tasks[a], *state_b = &batch->state.tasks[b];
     const struct engine_task *task_a = &batch->tasks[state_a->head];
     const struct engine_task *task_b = &batch->tasks[state_b->head];
-    return state_a->size == state_b->size && state_a->failure == state_b->failure &&
-           state_a->deadline_ns == state_b->deadline_ns && task_a->opcode == task_b->opcode &&
-           task_a->last_transport == task_b->last_transport &&
-           memcmp(&task_a->times, &task_b->times, sizeof(task_a->times)) == 0;
+    if (state_a->size != state_b->size || state_a->failure != state_b->failure)
+        return false;
+    return task_a == task_b ||
+           (state_a->deadline_ns == state_b->deadline_ns && task_a->opcode == task_b->opcode &&
+            task_a->last_transport == task_b->last_transport &&
+            counted_times_equal(&task_a->times, &task_b->times));
 }
 
 /* A task became terminal. */

@@ -57,6 +57,8 @@ static void destroy_memory(struct yolk_engine *engine)
     pthread_mutex_destroy(&engine->stage.lock);
     free(engine->prepared.slots.slots);
     pthread_mutex_destroy(&engine->stuck_lock);
+    pthread_mutex_destroy(&engine->faster_lock);
+    engine_device_free(engine);
     policy_free(&engine->policies);
     gate_free(engine);
     free(engine->metrics);
@@ -81,6 +83,8 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for an engine");
     }
     memset(engine->metrics, 0, sizeof(*engine->metrics));
+    process_count_forks();
+    engine->forks = process_forks();
     apply_options(engine, options);
     pthread_rwlock_init(&engine->registry.lock, NULL);
     base_imap_init(&engine->registry.map);
@@ -88,15 +92,19 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     slots_init(&engine->segments.slots);
     pthread_mutex_init(&engine->prepared.lock, NULL);
     pthread_mutex_init(&engine->stage.lock, NULL);
+    pthread_mutex_init(&engine->device.lock, NULL);
     slots_init(&engine->prepared.slots);
     pthread_mutex_init(&engine->batches.lock, NULL);
     engine->batches.free_head = BATCH_NONE;
     pthread_mutex_init(&engine->stuck_lock, NULL);
+    pthread_mutex_init(&engine->faster_lock, NULL);
     base_list_init(&engine->stuck);
     struct yolk_engine_options mine = *options;
     const struct random random = random_real();
     random_bytes(&random, mine.transport.instance, sizeof(mine.transport.instance));
     enum yolk_status status = gate_start(engine, options);
+    if (status == YOLK_OK)
+        status = engine_device_init(engine, &mine.transport);
     if (status == YOLK_OK)
         status = stage_init(engine, options->staging_bytes);
     if (status == YOLK_OK)
@@ -113,8 +121,18 @@ enum yolk_status yolk_engine_create(const struct yolk_engine_options *options,
     return YOLK_OK;
 }
 
+enum yolk_status engine_refuse_forked(void)
+{
+    return base_fail(
+        YOLK_ERR_FORKED, 0,
+        "the engine was made by the process that this one was forked from: make one in "
+        "this process");
+}
+
 enum yolk_status yolk_engine_destroy(struct yolk_engine *engine)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_OK;
     if (atomic_load(&engine->served_count) > 0)

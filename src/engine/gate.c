@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/gate.h"
 
+#include <stdlib.h>
+
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "engine/internal.h"
 
-enum { OWNERS_DEFAULT = 1024, DISPATCH_OWNERS_DEFAULT = 64, TICK_DEFAULT_MS = 50 };
+enum { OWNERS_DEFAULT = 1024, DISPATCH_OWNERS_DEFAULT = 128, TICK_DEFAULT_MS = 50 };
 /* Contracts without a queue: the number of tasks is all that bounds it. */
 #define NO_BYTES_MAX (UINT64_MAX / 2)
 
@@ -21,7 +25,8 @@ static struct admission_limits limits_of(const struct yolk_queue_options *queue)
         .bytes_max = queue->bytes_max == 0 ? GIB : queue->bytes_max,
         .dispatch_owners_max =
             queue->dispatch_owners_max == 0 ? DISPATCH_OWNERS_DEFAULT : queue->dispatch_owners_max,
-        .dispatch_bytes_max = queue->dispatch_bytes_max == 0 ? 64 * MIB : queue->dispatch_bytes_max,
+        .dispatch_bytes_max =
+            queue->dispatch_bytes_max == 0 ? 128 * MIB : queue->dispatch_bytes_max,
         .staging_owners = queue->staging_owners,
         .staging_bytes = queue->staging_bytes,
         .deadline_first = queue->deadline_first == YOLK_SWITCH_ON,
@@ -49,8 +54,82 @@ enum yolk_status gate_start(struct yolk_engine *engine, const struct yolk_engine
     return YOLK_OK;
 }
 
+/* ---- whom requests go to; the gate's lock is held ---- */
+
+static struct gate_peer **bucket_of(struct gate *gate, const void *segment)
+{
+    return &gate->peers[base_mix64((uintptr_t)segment) % GATE_BUCKETS];
+}
+
+static void free_peer(struct gate_peer *peer)
+{
+    while (peer->lanes != NULL) {
+        struct gate_lane *lane = peer->lanes;
+        peer->lanes = lane->next;
+        free(lane);
+    }
+    free(peer);
+}
+
+/* Too many are kept for nothing. */
+static void drop_idle_peers(struct gate *gate)
+{
+    for (uint32_t i = 0; i < GATE_BUCKETS; i++) {
+        for (struct gate_peer **at = &gate->peers[i]; *at != NULL;) {
+            struct gate_peer *peer = *at;
+            if (peer->owners > 0) {
+                at = &peer->next;
+                continue;
+            }
+            *at = peer->next;
+            free_peer(peer);
+        }
+    }
+    gate->idle_peers = 0;
+}
+
+static struct gate_peer *peer_of(struct gate *gate, const void *segment)
+{
+    struct gate_peer **bucket = bucket_of(gate, segment);
+    for (struct gate_peer *peer = *bucket; peer != NULL; peer = peer->next)
+        if (peer->segment == segment)
+            return peer;
+    struct gate_peer *peer = base_calloc(1, sizeof(*peer));
+    if (peer == NULL)
+        return NULL;
+    peer->segment = segment;
+    peer->next = *bucket;
+    *bucket = peer;
+    gate->idle_peers++;
+    return peer;
+}
+
+static struct gate_lane *lane_of(struct gate_peer *peer, const struct qos_class *contract)
+{
+    for (struct gate_lane *lane = peer->lanes; lane != NULL; lane = lane->next)
+        if (lane->contract == contract)
+            return lane;
+    struct gate_lane *lane = base_calloc(1, sizeof(*lane));
+    if (lane == NULL)
+        return NULL;
+    lane->peer = peer;
+    lane->contract = contract;
+    lane->class = contract->admission; /* its accounts; none waits in that itself */
+    lane->class.peer = &peer->share;
+    lane->next = peer->lanes;
+    peer->lanes = lane;
+    return lane;
+}
+
 void gate_free(struct yolk_engine *engine)
 {
+    for (uint32_t i = 0; i < GATE_BUCKETS; i++) {
+        while (engine->gate.peers[i] != NULL) {
+            struct gate_peer *peer = engine->gate.peers[i];
+            engine->gate.peers[i] = peer->next;
+            free_peer(peer);
+        }
+    }
     qos_free(&engine->gate.qos);
     admission_free(&engine->gate.admission);
     pthread_mutex_destroy(&engine->gate.lock);
@@ -137,8 +216,58 @@ static bool is_owner(const struct batch *batch, uint32_t index)
     return task->head == index && !task->terminal;
 }
 
-static void add_owner(struct gate *gate, struct batch *batch, uint32_t index, uint64_t now_ns,
-                      bool at_once)
+/* All that the owners of a submit need, before any of them is let in. load: what they come to. */
+static enum yolk_status make_lanes(struct gate *gate, struct batch *batch, uint32_t first,
+                                   struct admission_load *load)
+{
+    struct gate_lane *lane = NULL;
+    if (gate->idle_peers > GATE_IDLE_MAX)
+        drop_idle_peers(gate);
+    for (uint32_t i = first; i < batch->state.task_count; i++) {
+        struct engine_task *task = &batch->tasks[i];
+        if (!is_owner(batch, i))
+            continue;
+        if (lane == NULL || lane->peer->segment != task->segment ||
+            lane->contract != task->gate.contract) {
+            struct gate_peer *peer = peer_of(gate, task->segment);
+            lane = peer != NULL ? lane_of(peer, task->gate.contract) : NULL;
+            if (lane == NULL)
+                return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for the queue of a peer");
+        }
+        task->gate.lane = lane;
+        task->gate.token = ADMISSION_NONE;
+        admission_load_add(load, batch->state.tasks[i].span, task->staging);
+    }
+    return YOLK_OK;
+}
+
+/* Owners of a submit that follow each other in one lane: tasks [first, end). */
+struct run {
+    struct gate_lane *lane; /* NULL: none is left */
+    uint32_t first, end;
+    struct admission_load load;
+    bool charged;
+};
+
+static struct run run_from(const struct batch *batch, uint32_t first)
+{
+    struct run run = {.first = first, .end = first};
+    for (; run.end < batch->state.task_count; run.end++) {
+        const struct engine_task *task = &batch->tasks[run.end];
+        if (!is_owner(batch, run.end))
+            continue;
+        if (run.lane == NULL) {
+            run.lane = task->gate.lane;
+            run.charged = task->gate.charged; /* which is up to the contract */
+        }
+        if (run.lane != task->gate.lane)
+            break;
+        admission_load_add(&run.load, batch->state.tasks[run.end].span, task->staging);
+    }
+    return run;
+}
+
+static void wait_in_queue(struct gate *gate, struct batch *batch, uint32_t index, uint64_t now_ns)
 {
     struct engine_task *task = &batch->tasks[index];
     const struct batch_task *state = &batch->state.tasks[index];
@@ -147,23 +276,38 @@ static void add_owner(struct gate *gate, struct batch *batch, uint32_t index, ui
                                           .priority = task->priority,
                                           .staging = task->staging,
                                           .charged = task->gate.charged,
-                                          .class = &task->gate.contract->admission,
+                                          .class = &task->gate.lane->class,
                                           .batch = batch,
                                           .task = index};
-    /* Where all of a submit fit, their order among each other is the batch's. */
-    task->gate.token =
-        at_once ? admission_add_dispatched(&gate->admission, now_ns, &owner) : ADMISSION_NONE;
-    if (task->gate.token != ADMISSION_NONE) {
-        batch_state_release(&batch->state, index);
-    } else {
-        task->gate.token = admission_add(&gate->admission, now_ns, &owner);
-        task->gate.held = true;
-        batch->gate.held++;
+    task->gate.token = admission_add(&gate->admission, now_ns, &owner);
+    task->gate.held = true;
+    batch->gate.held++;
+}
+
+/* All of it at once, or one by one as far as there is room. at_once: all of the submit fit, so
+ * their order among each other is the batch's. */
+static void add_run(struct gate *gate, struct batch *batch, const struct run *run, uint64_t now_ns,
+                    bool at_once)
+{
+    struct admission_class *class = &run->lane->class;
+    bool all = at_once && admission_pass(&gate->admission, class, &run->load, run->charged);
+    for (uint32_t i = run->first; i < run->end; i++) {
+        struct admission_load one = {0};
+        if (!is_owner(batch, i))
+            continue;
+        admission_load_add(&one, batch->state.tasks[i].span, batch->tasks[i].staging);
+        if (all || (at_once && admission_pass(&gate->admission, class, &one, run->charged)))
+            batch_state_release(&batch->state, i);
+        else
+            wait_in_queue(gate, batch, i, now_ns);
     }
-    if (batch->gate.owners++ == 0) {
+    gate->idle_peers -= run->lane->peer->owners == 0;
+    run->lane->peer->owners += run->load.owners;
+    if (batch->gate.owners == 0) {
         base_list_push_back(&gate->batches, &batch->gate.node);
         atomic_fetch_add(&gate->batch_count, 1);
     }
+    batch->gate.owners += run->load.owners;
 }
 
 enum yolk_status gate_admit(struct yolk_engine *engine, struct batch *batch, uint32_t first,
@@ -171,20 +315,20 @@ enum yolk_status gate_admit(struct yolk_engine *engine, struct batch *batch, uin
 {
     struct gate *gate = &engine->gate;
     struct admission_load load = {0};
-    for (uint32_t i = first; i < batch->state.task_count; i++)
-        if (is_owner(batch, i))
-            admission_load_add(&load, batch->state.tasks[i].span, batch->tasks[i].staging);
     pthread_mutex_lock(&gate->lock);
     bool was_idle = base_list_empty(&gate->batches);
     const struct admission *a = &gate->admission;
-    enum yolk_status status = admission_reserve(&gate->admission, &load);
+    enum yolk_status status = make_lanes(gate, batch, first, &load);
+    if (status == YOLK_OK)
+        status = admission_reserve(&gate->admission, &load);
     bool at_once = load.owners <= a->limits.dispatch_owners_max - a->dispatched &&
                    load.bytes <= a->limits.dispatch_bytes_max - a->bytes_dispatched;
-    for (uint32_t i = first; status == YOLK_OK && i < batch->state.task_count; i++)
-        if (is_owner(batch, i))
-            add_owner(gate, batch, i, now_ns, at_once);
-    if (status == YOLK_OK)
+    if (status == YOLK_OK) {
+        struct run run = run_from(batch, first);
+        for (; run.lane != NULL; run = run_from(batch, run.end))
+            add_run(gate, batch, &run, now_ns, at_once);
         pump(gate, now_ns);
+    }
     bool wake = was_idle && !base_list_empty(&gate->batches);
     pthread_mutex_unlock(&gate->lock);
     if (status == YOLK_ERR_LIMIT)
@@ -224,16 +368,39 @@ void gate_end(struct batch *batch, uint32_t index)
     batch->gate.ended = index;
 }
 
+/* So many owners of the lane are over, of those with a record none. */
+static void lane_end(struct gate *gate, struct gate_lane *lane, const struct admission_load *load)
+{
+    admission_passed_end(&gate->admission, &lane->class, load);
+    lane->peer->owners -= load->owners;
+    gate->idle_peers += lane->peer->owners == 0;
+}
+
 void gate_settle(struct yolk_engine *engine, struct batch *batch)
 {
     struct gate *gate = &engine->gate;
+    struct gate_lane *lane = NULL;
+    struct admission_load load = {0}; /* of those that passed in that lane, one after the other */
     if (batch->gate.ended == BATCH_NONE)
         return;
     pthread_mutex_lock(&gate->lock);
     for (uint32_t i = batch->gate.ended; i != BATCH_NONE; i = batch->tasks[i].gate.ended_next) {
-        admission_end(&gate->admission, batch->tasks[i].gate.token);
+        const struct engine_task *task = &batch->tasks[i];
         batch->gate.owners--;
+        if (task->gate.token != ADMISSION_NONE) {
+            admission_end(&gate->admission, task->gate.token);
+            gate->idle_peers += --task->gate.lane->peer->owners == 0;
+            continue;
+        }
+        if (lane != NULL && lane != task->gate.lane) {
+            lane_end(gate, lane, &load);
+            load = (struct admission_load){0};
+        }
+        lane = task->gate.lane;
+        admission_load_add(&load, batch->state.tasks[i].span, task->staging);
     }
+    if (lane != NULL)
+        lane_end(gate, lane, &load);
     batch->gate.ended = BATCH_NONE;
     if (batch->gate.owners == 0) {
         base_list_remove(&batch->gate.node);

@@ -16,6 +16,23 @@
 
 struct batch;
 
+/* Those of one contract that go to one peer. */
+struct gate_lane {
+    struct gate_lane *next;
+    struct gate_peer *peer;
+    const struct qos_class *contract;
+    struct admission_class class;
+};
+/* Whom requests go to: the owner of a segment, which only its address stands for. */
+struct gate_peer {
+    struct gate_peer *next; /* in its bucket */
+    const void *segment;
+    uint32_t owners; /* that are not over */
+    struct admission_peer share;
+    struct gate_lane *lanes;
+};
+enum { GATE_BUCKETS = 256, GATE_IDLE_MAX = 64 };
+
 struct gate {
     bool on;
     bool queue; /* there are windows, not only contracts */
@@ -26,6 +43,8 @@ struct gate {
     _Atomic uint32_t batch_count;
     _Atomic uint64_t refused;
     uint64_t tick_ms;
+    struct gate_peer *peers[GATE_BUCKETS];
+    uint32_t idle_peers; /* without an owner, kept for the next one */
 };
 
 /* A batch's part. */
@@ -41,8 +60,9 @@ struct gate_batch {
 /* A task's part; only the first of a merged group has one. */
 struct gate_task {
     struct qos_class *contract; /* NULL: the gate is off, or it is over */
-    uint64_t token;
-    uint32_t next; /* in the list of those released */
+    struct gate_lane *lane;     /* while it is an owner */
+    uint64_t token;             /* ADMISSION_NONE: it passed without a record */
+    uint32_t next;              /* in the list of those released */
     uint32_t ended_next;
     bool charged, held;
 };

@@ -16,6 +16,8 @@
 #include "base/list.h"
 #include "engine/batch_state.h"
 #include "engine/breaker.h"
+#include "engine/device.h"
+#include "engine/faster.h"
 #include "engine/slots.h"
 #include "engine/gate.h"
 #include "engine/metrics.h"
@@ -23,6 +25,7 @@
 #include "engine/policy.h"
 #include "engine/stage.h"
 #include "engine/telemetry.h"
+#include "platform/process.h"
 #include "platform/thread.h"
 
 enum {
@@ -70,6 +73,8 @@ struct registration {
     _Atomic uint64_t in_flight; /* tasks that may touch it */
     uint32_t accepted;          /* bits of the transports that have a key */
     enum policy_memory memory;
+    uint32_t gpu;        /* 1 + the number of the one whose memory it is; 0: none's */
+    uint64_t allocation; /* as the driver names it; 0: it does not */
     void *keys[ENGINE_TRANSPORTS_MAX];
 };
 struct registry {
@@ -111,9 +116,12 @@ struct segment {
     char *device;            /* of a file its path, for reports; else NULL */
     _Atomic bool stale;      /* its provider said so of an access */
     _Atomic bool closed;     /* it has no handle any more */
+    _Atomic bool places;     /* what was chosen for it last takes ios in places */
     bool file;
-    enum policy_memory memory; /* POLICY_FILE of a file */
-    _Atomic uint8_t machine;   /* enum engine_machine */
+    enum policy_memory memory;    /* POLICY_FILE of a file */
+    _Atomic uint8_t machine;      /* enum engine_machine */
+    struct staging_share staging; /* of the engine's memory; under its lock */
+    struct faster faster[2][2]; /* of a file: writes, large ones; under the engine's faster_lock */
     struct route routes[ENGINE_TRANSPORTS_MAX];
 };
 struct segment_table {
@@ -185,6 +193,10 @@ struct route_query {
 /* The first transport in order that can run it now, its target open. AGAIN: another thread is just
  * opening it. Otherwise the status that tells most. reasons may be NULL; else a line for each
  * transport. */
+/* Whether a transport whose target is open copies these bytes of the local memory through a buffer,
+ * as it would those of any other place of the segment. */
+bool engine_route_copies(struct yolk_engine *engine, struct segment *segment, uint8_t index,
+                         const void *local, uint64_t size);
 YOLK_MUST_USE enum yolk_status engine_route_pick(struct yolk_engine *engine,
                                                  const struct route_query *query, uint64_t now_ns,
                                                  struct base_buf *reasons, uint8_t *transport);
@@ -225,14 +237,20 @@ struct batch_pass {
 };
 
 /* -- batch.c -- */
+/* Of a group its head's says all: nothing is written to those of its members, which need not be
+ * fetched for it, before one is stuck. */
 struct engine_task {
     struct registration *registration;
     struct segment *segment; /* NULL: refused, or all given back */
-    uint8_t *local;
+    uint8_t *local;          /* NULL: it lies in pieces, which are the batch's */
+    const struct yolk_piece *pieces;
+    uint32_t piece_count;
     uint64_t offset;
     uint64_t size;
+    struct base_list
+        stuck; /* while STUCK and not quiet; a member's has local, size and no pieces */
     struct yolk_ticket ticket;
-    struct base_list stuck; /* in the engine's list while STUCK and not quiet */
+    struct engine_order *order; /* to happen first; NULL: nothing */
     struct task_times times;
     uint32_t channel; /* BATCH_NONE: no route chosen */
     enum yolk_opcode opcode;
@@ -241,8 +259,10 @@ struct engine_task {
     enum yolk_priority priority;
     bool staging; /* its intent is that of the engine's own stages */
     uint8_t last_transport;
-    bool counted; /* its result is in the statistics */
-    bool staged;  /* some of its bytes went, or go, through the engine's memory */
+    bool two_ways; /* `way` is one of two, see way.h */
+    struct faster_ticket way;
+    bool staged;    /* some of its bytes went, or go, through the engine's memory */
+    bool scattered; /* its group lies in the batch's places */
 };
 struct engine_channel {
     struct segment *segment; /* referenced */
@@ -262,7 +282,16 @@ struct engine_channel {
 struct engine_choice {
     struct segment *segment; /* referenced by the channel */
     uint32_t accepted;       /* as in struct route_query */
+    enum policy_memory memory;
     uint32_t channel;
+    enum yolk_opcode opcode;
+    struct engine_wish wish;
+    bool two_ways; /* each task chooses for itself */
+};
+/* Tasks that are alike in this go the same way, but for failures. */
+struct engine_likeness {
+    const struct registration *registration; /* an identity, not a reference; NULL: none yet */
+    uint64_t segment;
     enum yolk_opcode opcode;
     struct engine_wish wish;
 };
@@ -290,12 +319,17 @@ struct batch {
     uint32_t channel_count;
     uint32_t channel_room;
     struct engine_choice choice;
+    struct engine_likeness like; /* of its first task */
+    bool mixed; /* its tasks may go different ways: who waits is passed by others */
+    uint64_t passes;
     bool in_parts; /* a submit is posted part by part: what was chosen holds on */
     struct batch_pass pass;
     struct engine_io **ios; /* chunks: an io's address never changes */
     uint32_t io_chunks;
     uint32_t failed; /* the first task that did, and was not canceled; or BATCH_NONE */
     struct batch_reasons *reasons; /* NULL: nothing failed yet */
+    struct piece_block *pieces;    /* of its tasks; NULL: none lies in pieces */
+    struct yolk_place *places;     /* of each task of a scattered group; NULL: there was none yet */
 };
 struct batch_table {
     pthread_mutex_t lock; /* taking and giving back slots only */
@@ -327,8 +361,9 @@ void prepared_release_all(struct yolk_engine *engine);
 /* Some requests for a batch. */
 struct submission {
     const struct yolk_request *requests;
-    const struct prepared_entry *given; /* for each of them; NULL: all is looked up */
-    const uint32_t *indices;            /* of those that are meant; NULL: the first count */
+    const struct prepared_entry *given;    /* for each of them; NULL: all is looked up */
+    const uint32_t *indices;               /* of those that are meant; NULL: the first count */
+    const struct engine_scatter *scatters; /* for each of them; NULL: none lies in pieces */
     uint32_t count;
     uint64_t deadline_ns; /* in place of their own; 0: not */
 };
@@ -336,6 +371,8 @@ struct submission {
 YOLK_MUST_USE enum yolk_status engine_submit(struct yolk_engine *engine, uint64_t batch,
                                              const struct submission *from,
                                              enum yolk_status *verdicts, uint32_t *first);
+/* With the batch's lock held; none of its tasks is asked for its pieces any more. */
+void batch_pieces_free(struct batch *batch);
 /* All that is looked up for a request, and its references. */
 YOLK_MUST_USE enum yolk_status engine_find(struct yolk_engine *engine,
                                            const struct yolk_request *request,
@@ -365,6 +402,10 @@ static inline struct engine_io *batch_io_at(const struct batch *batch, uint32_t 
 {
     return &batch->ios[slice / ENGINE_IO_CHUNK][slice % ENGINE_IO_CHUNK];
 }
+/* Where a task's bytes lie; local NULL: in pieces. */
+struct yolk_place batch_place(const struct batch *batch, uint32_t task);
+/* The same of the byte at this position of a group. */
+uint8_t *batch_local_at(const struct batch *batch, uint32_t head, uint64_t position);
 /* Closes channels and gives all memory back; false if something is still in flight. */
 bool batch_reclaim(struct yolk_engine *engine, struct batch *batch);
 
@@ -401,6 +442,7 @@ struct quarantine {
     _Atomic uint64_t count;
     uint64_t entered, reaped;
     bool ending;
+    _Atomic bool asleep; /* its thread, until somebody wakes it; else it looks by itself */
     struct thread thread;
 };
 YOLK_MUST_USE enum yolk_status quarantine_start(struct yolk_engine *engine);
@@ -427,6 +469,7 @@ struct engine_counters {
 };
 
 struct yolk_engine {
+    uint32_t forks;                /* of the process that made it; see process_forks */
     struct engine_plugins plugins; /* unloaded last of all */
     uint64_t (*now_ns)(void *self);
     void *clock_self;
@@ -445,7 +488,9 @@ struct yolk_engine {
     struct quarantine quarantine;
     struct gate gate;
     struct stage stage;
+    struct engine_device device;
     pthread_mutex_t stuck_lock;
+    pthread_mutex_t faster_lock; /* see way.h */
     struct base_list stuck;
     _Atomic uint64_t stuck_count;
     _Atomic uint64_t served_count;
@@ -467,5 +512,13 @@ static inline uint64_t engine_now(const struct yolk_engine *engine)
 
 #define ENGINE_COUNT(engine, what, by)                                                             \
     ((void)atomic_fetch_add_explicit(&(engine)->counters.what, (by), memory_order_relaxed))
+
+/* In a child of the process that made it: its threads are not there, its locks may be held by them
+ * for ever, its sockets and files are the parent's. */
+static inline bool engine_is_forked(const struct yolk_engine *engine)
+{
+    return engine != NULL && engine->forks != process_forks();
+}
+enum yolk_status engine_refuse_forked(void);
 
 #endif

@@ -10,31 +10,25 @@ static inline bool same_text(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-static bool same_ticket(const struct yolk_ticket *a, const struct yolk_ticket *b)
+bool merge_goes_on(const struct yolk_request *before, const struct yolk_request *request)
 {
-    uint64_t x[2], y[2]; /* the code, as two numbers: no call */
-    _Static_assert(sizeof(x) == sizeof(a->mac), "all of it");
-    memcpy(x, a->mac, sizeof(x));
-    memcpy(y, b->mac, sizeof(y));
-    return a->offset == b->offset && a->size == b->size && a->op == b->op && x[0] == y[0] &&
-           x[1] == y[1];
+    return (uintptr_t)request->local == (uintptr_t)before->local + before->size &&
+           request->offset == before->offset + before->size;
 }
 
-bool merge_joins(const struct yolk_request *before, const struct yolk_request *request,
-                 uint64_t group_bytes, uint64_t bytes_max)
+bool merge_is_alike(const struct yolk_request *before, const struct yolk_request *request,
+                    uint64_t group_bytes, uint64_t bytes_max)
 {
-    /* What tells most requests apart comes first: those that do not join pay for little else. */
-    if ((uintptr_t)request->local != (uintptr_t)before->local + before->size ||
-        request->offset != before->offset + before->size || request->segment != before->segment)
-        return false;
-    return before->size > 0 && request->size > 0 && group_bytes < bytes_max &&
-           request->size <= bytes_max - group_bytes && request->opcode == before->opcode &&
-           request->deadline_ns == before->deadline_ns &&
+    return request->segment == before->segment && before->size > 0 && request->size > 0 &&
+           group_bytes < bytes_max && request->size <= bytes_max - group_bytes &&
+           request->opcode == before->opcode && request->deadline_ns == before->deadline_ns &&
            (request->priority == before->priority || mutated(MUT_MERGE_ACROSS_PRIORITIES)) &&
            request->intent == before->intent && request->flags == before->flags &&
            same_text(request->hint, before->hint) && same_text(request->policy, before->policy) &&
            same_text(request->tenant, before->tenant) &&
-           same_ticket(&request->ticket, &before->ticket);
+           request->after_stream == before->after_stream &&
+           request->after_event == before->after_event &&
+           merge_same_ticket(&request->ticket, &before->ticket);
 }
 
 uint32_t merge_member_at(const struct batch_state *state, uint32_t head, uint64_t position)

@@ -47,7 +47,7 @@ static struct yolk_request next_request(void)
 static bool joined(const struct yolk_request *next)
 {
     const struct yolk_request first = base_request();
-    return merge_joins(&first, next, 0x100, 0x140);
+    return merge_goes_on(&first, next) && merge_is_alike(&first, next, 0x100, 0x140);
 }
 
 static void only_what_is_equal_and_goes_on(void **state)
@@ -90,11 +90,11 @@ static void only_what_is_equal_and_goes_on(void **state)
     struct yolk_request empty = base_request();
     next = base_request();
     empty.size = 0;
-    assert_false(merge_joins(&empty, &next, 0, UINT64_MAX));
+    assert_false(merge_is_alike(&empty, &next, 0, UINT64_MAX));
     const struct yolk_request first = base_request();
     next = next_request();
-    assert_false(merge_joins(&first, &next, 0x100, 0)); /* nothing is */
-    assert_false(merge_joins(&first, &next, UINT64_MAX - 1, UINT64_MAX));
+    assert_false(merge_is_alike(&first, &next, 0x100, 0)); /* nothing is */
+    assert_false(merge_is_alike(&first, &next, UINT64_MAX - 1, UINT64_MAX));
 }
 
 /* -- what becomes of a group -- */

@@ -102,7 +102,7 @@ struct metrics_gauge {
     const char *name;
     const char *help;
     bool counter;
-    char labels[200]; /* "a=\"b\"", escaped; "" none */
+    char labels[360]; /* "a=\"b\"", escaped; "" none */
     double value;
 };
 /* Both are borrowed. Gauges of one name stand together. */

@@ -6,6 +6,9 @@
 #include "base/limits.h"
 #include "engine/internal.h"
 
+/* What cuFile's interface has room for, and what direct I/O is a multiple of. */
+enum { GDS_DEPTH_MAX = 128, GDS_SLICE_UNIT = 4096, GDS_SLICE_MAX = 64 << 20 };
+
 #define FLAGS_KNOWN (YOLK_REQUEST_EXACT | YOLK_REQUEST_DIRECT)
 
 static enum yolk_status check_switch(const char *name, enum yolk_switch value)
@@ -49,6 +52,14 @@ enum yolk_status engine_check_options(const struct yolk_engine_options *options)
     if (options->merge == YOLK_SWITCH_OFF && options->merge_bytes_max != 0)
         return base_fail(YOLK_ERR_INVALID, 0, "option merge_bytes_max is %llu, but merge is off",
                          (unsigned long long)options->merge_bytes_max);
+    if (options->transport.gds_batch_depth > GDS_DEPTH_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0, "option gds_batch_depth is %u: must be 1 to %d",
+                         options->transport.gds_batch_depth, GDS_DEPTH_MAX);
+    uint64_t slice = options->transport.gds_slice_bytes;
+    if (slice % GDS_SLICE_UNIT != 0 || slice > GDS_SLICE_MAX)
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "option gds_slice_bytes is %llu: must be a multiple of %d, at most %d",
+                         (unsigned long long)slice, GDS_SLICE_UNIT, GDS_SLICE_MAX);
     return YOLK_OK;
 }
 

@@ -15,10 +15,11 @@
 
 #include "base/log.h"
 #include "engine/plugin.h"
+#include "platform/temporary_kit.h"
 #include "transport/loop/loop.h"
 
 static char folder[600]; /* of the plug-ins */
-static char scratch[] = "/tmp/yolk-plugin-XXXXXX";
+static char scratch[TEMPORARY_MAX] = "yolk-plugin-XXXXXX";
 
 static const char *path_of(const char *name)
 {
@@ -301,7 +302,7 @@ int main(void)
     };
     /* The plug-ins lie beside this program. */
     ssize_t size = readlink("/proc/self/exe", folder, sizeof(folder) - 16);
-    if (size <= 0 || mkdtemp(scratch) == NULL)
+    if (size <= 0 || mkdtemp(temporary_path(scratch)) == NULL)
         return 1;
     folder[size] = '\0';
     snprintf(strrchr(folder, '/'), 16, "/plugins");

@@ -88,6 +88,8 @@ enum yolk_status yolk_engine_prepare(struct yolk_engine *engine,
                                      const struct yolk_request *requests, uint32_t count,
                                      enum yolk_status *verdicts, uint64_t *out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || requests == NULL || verdicts == NULL || out == NULL || count == 0 ||
         count > ENGINE_BATCH_TASKS_MAX)
         return base_fail(YOLK_ERR_INVALID, 0, "1 to %d requests, and verdicts, are required",
@@ -121,6 +123,8 @@ enum yolk_status yolk_engine_batch_submit_prepared(struct yolk_engine *engine, u
                                                    uint32_t count, uint64_t deadline_ns,
                                                    enum yolk_status *verdicts, uint32_t *first)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     pthread_mutex_lock(&engine->prepared.lock);
@@ -148,6 +152,8 @@ enum yolk_status yolk_engine_batch_submit_prepared(struct yolk_engine *engine, u
 
 enum yolk_status yolk_engine_prepared_release(struct yolk_engine *engine, uint64_t handle)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     pthread_mutex_lock(&engine->prepared.lock);

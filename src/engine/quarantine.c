@@ -6,7 +6,7 @@
 #include "engine/internal.h"
 #include "platform/clock.h"
 
-enum { REAP_PAUSE_MIN_MS = 1, REAP_PAUSE_MAX_MS = 64 };
+enum { REAP_PAUSE_MIN_MS = 1, REAP_PAUSE_MAX_MS = 64, REAP_IDLE_TICKS = 20 };
 
 /* The list's lock is held, and is again afterwards. A batch taken off the list is this thread's
  * alone; its lock is taken without the list's. True: it became quiet, and is gone. */
@@ -74,27 +74,49 @@ void quarantine_look(struct yolk_engine *engine, struct quarantine_look *out)
     mutex_unlock(&quarantine->lock);
 }
 
+/* The lock is held. */
+static void reaper_sleep(struct yolk_engine *engine)
+{
+    struct quarantine *quarantine = &engine->quarantine;
+    atomic_store(&quarantine->asleep, true);
+    /* Who came in before it was set has woken nobody. */
+    if (atomic_load(&engine->gate.batch_count) == 0)
+        condition_wait(&quarantine->wake, &quarantine->lock);
+    atomic_store(&quarantine->asleep, false);
+}
+
+static void reaper_pause(struct yolk_engine *engine, uint64_t pause_ms)
+{
+    struct quarantine *quarantine = &engine->quarantine;
+    (void)condition_wait_until(&quarantine->wake, &quarantine->lock,
+                               clock_after_ms(clock_real_now_ns(), pause_ms));
+}
+
 static void reaper_main(void *arg)
 {
     struct yolk_engine *engine = arg;
     struct quarantine *quarantine = &engine->quarantine;
     uint64_t pause_ms = REAP_PAUSE_MIN_MS, seen = 0;
+    uint32_t idle = 0;
     mutex_lock(&quarantine->lock);
     while (!quarantine->ending) {
         bool gate = atomic_load(&engine->gate.batch_count) > 0;
-        if (quarantine->count == 0 && !gate) {
-            condition_wait(&quarantine->wake, &quarantine->lock);
+        if (quarantine->count > 0 || gate) {
+            uint64_t changes = quarantine->entered + quarantine->reaped;
+            pause_ms = changes != seen                    ? REAP_PAUSE_MIN_MS
+                       : pause_ms * 2 < REAP_PAUSE_MAX_MS ? pause_ms * 2
+                                                          : REAP_PAUSE_MAX_MS;
+            seen = changes;
+            idle = 0;
+            bool tick_first = gate && (quarantine->count == 0 || engine->gate.tick_ms < pause_ms);
+            reaper_pause(engine, tick_first ? engine->gate.tick_ms : pause_ms);
+        } else if (engine->gate.on && idle++ < REAP_IDLE_TICKS) {
+            reaper_pause(engine, engine->gate.tick_ms); /* nobody need wake it meanwhile */
+        } else {
+            reaper_sleep(engine);
+            idle = 0;
             continue;
         }
-        uint64_t changes = quarantine->entered + quarantine->reaped;
-        pause_ms = changes != seen                    ? REAP_PAUSE_MIN_MS
-                   : pause_ms * 2 < REAP_PAUSE_MAX_MS ? pause_ms * 2
-                                                      : REAP_PAUSE_MAX_MS;
-        seen = changes;
-        bool tick_first = gate && (quarantine->count == 0 || engine->gate.tick_ms < pause_ms);
-        (void)condition_wait_until(
-            &quarantine->wake, &quarantine->lock,
-            clock_after_ms(clock_real_now_ns(), tick_first ? engine->gate.tick_ms : pause_ms));
         if (quarantine->ending)
             break;
         mutex_unlock(&quarantine->lock);
@@ -129,6 +151,8 @@ void quarantine_stop(struct yolk_engine *engine)
 
 void quarantine_wake(struct yolk_engine *engine)
 {
+    if (!atomic_load(&engine->quarantine.asleep))
+        return;
     mutex_lock(&engine->quarantine.lock);
     condition_signal(&engine->quarantine.wake);
     mutex_unlock(&engine->quarantine.lock);

@@ -160,6 +160,51 @@ static void flows_through_at_once(void **state)
     rig_close(r);
 }
 
+/* Requests to one that does not answer keep most of the window; those to others go at once. */
+static void a_silent_peer_holds_no_other_up(void **state)
+{
+    (void)state;
+    enum { SILENT = 60, WINDOW = 64, SHARE = 32 };
+    struct rig *r = queue_new(1, true);
+    struct yolk_request requests[SILENT];
+    r->options.queue.dispatch_owners_max = WINDOW;
+    rig_open(r);
+    several(r, requests, SILENT);
+    uint64_t silent = rig_batch(r, SILENT), sound = rig_batch(r, 1);
+    assert_int_equal(submit(r, silent, requests, SILENT), YOLK_OK);
+    progress(r, silent);
+    assert_int_equal(r->scripts[0].count, SHARE);
+    uint64_t segment = r->segment;
+    rig_open_segment(r);                /* another peer's */
+    for (uint32_t n = 0; n < 70; n++) { /* more than the engine remembers of peers */
+        struct yolk_request request = read_of(r, n % SILENT);
+        assert_int_equal(submit(r, sound, &request, 1), YOLK_OK);
+        progress(r, sound);
+        assert_int_equal(r->scripts[0].count, SHARE + n + 1);
+        assert_true(scripted_end(&r->scripts[0], SHARE + n, YOLK_OK, UINT64_MAX));
+        progress(r, sound);
+        rig_expect(r, sound, 0, YOLK_OK, PIECE);
+        rig_free(r, sound);
+        sound = rig_batch(r, 1);
+        if (n < 68) {
+            assert_int_equal(yolk_engine_segment_close(r->engine, r->segment), YOLK_OK);
+            rig_open_segment(r);
+        }
+    }
+    /* It goes on, and so do those that waited behind its share. */
+    for (uint32_t n = 0; n < SILENT + 70; n++) {
+        (void)scripted_end(&r->scripts[0], n, YOLK_OK, UINT64_MAX);
+        progress(r, silent);
+    }
+    for (uint32_t n = 0; n < SILENT; n++)
+        rig_expect(r, silent, n, YOLK_OK, PIECE);
+    assert_int_equal(stats_of(r).queued + stats_of(r).dispatched, 0);
+    rig_free(r, silent);
+    rig_free(r, sound);
+    assert_int_equal(yolk_engine_segment_close(r->engine, segment), YOLK_OK);
+    rig_close(r);
+}
+
 static void by_priority_and_by_deadline(void **state)
 {
     (void)state;
@@ -580,6 +625,7 @@ int main(void)
         cmocka_unit_test(larger_than_the_window),
         cmocka_unit_test(a_window_at_a_time),
         cmocka_unit_test(flows_through_at_once),
+        cmocka_unit_test(a_silent_peer_holds_no_other_up),
         cmocka_unit_test(by_priority_and_by_deadline),
         cmocka_unit_test(a_merged_one_is_one_owner),
         cmocka_unit_test(canceled_while_it_waits),

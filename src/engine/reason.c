@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "engine/internal.h"
 
-enum { REASON_SIZE = 256, REASONS_MAX = 8 };
+enum { REASON_SIZE = 400, REASONS_MAX = 8 };
 
 struct reason {
     uint32_t head;     /* of the group that it is about; BATCH_NONE: of none any more */
@@ -76,12 +76,12 @@ void reason_keep(struct yolk_engine *engine, struct batch *batch, uint32_t head,
         kept->status = status;
         kept->transport = channel != NULL ? channel->transport : ENGINE_NO_TRANSPORT;
         if (channel == NULL || channel->segment == NULL) {
-            snprintf(kept->text, sizeof(kept->text), "%.250s",
+            snprintf(kept->text, sizeof(kept->text), "%.390s",
                      said[0] != '\0' ? said : yolk_strerror(status));
         } else {
             char device[96];
             engine_route_device(channel->segment, channel->transport, device, sizeof(device));
-            snprintf(kept->text, sizeof(kept->text), "%s to %s: %s%.120s",
+            snprintf(kept->text, sizeof(kept->text), "%s to %s: %s%.260s",
                      engine->transports[channel->transport].ops.name, device,
                      is_of_the_other_side(channel->segment, status) ? "the remote side refused: "
                                                                     : "",
@@ -150,7 +150,8 @@ static const struct reason *alike(const struct batch *batch, enum yolk_status st
 void reason_tell(const struct yolk_engine *engine, const struct batch *batch, uint32_t index)
 {
     const struct batch_task *state = &batch->state.tasks[index];
-    const struct engine_task *task = &batch->tasks[index], *head = &batch->tasks[state->head];
+    const struct engine_task *head = &batch->tasks[state->head];
+    const struct yolk_place place = batch_place(batch, index);
     const char *name = head->last_transport != ENGINE_NO_TRANSPORT
                            ? engine->transports[head->last_transport].ops.name
                            : "";
@@ -158,13 +159,11 @@ void reason_tell(const struct yolk_engine *engine, const struct batch *batch, ui
     bool own = kept != NULL && kept->status == state->failure;
     if (!own)
         other = alike(batch, state->failure, head->last_transport);
-    /* Those of a group follow each other in both memories. */
-    uint64_t offset = head->offset + (uint64_t)((uintptr_t)task->local - (uintptr_t)head->local);
     (void)base_fail(state->failure, 0, "%s of %llu bytes, local %p, remote 0x%llx: %s%s%s%s%s",
                     head->opcode == YOLK_READ    ? "a read"
                     : head->opcode == YOLK_WRITE ? "a write"
                                                  : "a request",
-                    (unsigned long long)task->size, (void *)task->local, (unsigned long long)offset,
+                    (unsigned long long)place.size, place.local, (unsigned long long)place.offset,
                     own ? kept->text : name, own || name[0] == '\0' ? "" : ": ",
                     own ? "" : yolk_strerror(state->failure),
                     other != NULL ? "; another that failed so: " : "",

@@ -47,6 +47,20 @@ static enum yolk_status add_reference(struct registration *registration, uint64_
     return YOLK_OK;
 }
 
+/* What was registered may have been freed since, and its addresses given out anew. */
+static enum yolk_status check_life(const struct registration *registration,
+                                   const struct engine_memory *memory)
+{
+    if (registration->memory == memory->kind && registration->gpu == memory->gpu &&
+        registration->allocation == memory->allocation)
+        return YOLK_OK;
+    return base_fail(YOLK_ERR_STALE, 0,
+                     "the registered range %#llx + %llu is another allocation now: unregister it, "
+                     "then register anew",
+                     (unsigned long long)registration->start,
+                     (unsigned long long)registration->size);
+}
+
 static void remove_keys(struct yolk_engine *engine, struct registration *registration)
 {
     for (uint32_t i = 0; i < engine->transport_count; i++) {
@@ -66,6 +80,13 @@ static void destroy_registration(struct yolk_engine *engine, struct registration
     free(registration);
 }
 
+/* Only those that say that they move a GPU's memory are given such. */
+static bool is_offered(const struct transport *transport, const struct registration *registration)
+{
+    const uint64_t gpu = YOLK_CAP_GPU_TO_DRAM | YOLK_CAP_GPU_TO_GPU | YOLK_CAP_GPU_TO_FILE;
+    return registration->gpu == 0 || (transport->ops.caps & gpu) != 0;
+}
+
 static enum yolk_status add_keys(struct yolk_engine *engine, struct registration *registration)
 {
     char reasons[900] = "";
@@ -73,7 +94,9 @@ static enum yolk_status add_keys(struct yolk_engine *engine, struct registration
     for (uint32_t i = 0; i < engine->transport_count; i++) {
         struct transport *transport = &engine->transports[i];
         const char *why = transport->reason;
-        if (transport->endpoint != NULL) {
+        if (transport->endpoint != NULL && !is_offered(transport, registration)) {
+            why = "it does not move a GPU's memory";
+        } else if (transport->endpoint != NULL) {
             base_error_clear();
             enum yolk_status status = transport->ops.add_buffer(
                 transport->endpoint, (void *)(uintptr_t)registration->start, registration->size,
@@ -95,7 +118,8 @@ static enum yolk_status add_keys(struct yolk_engine *engine, struct registration
     return YOLK_OK;
 }
 
-static enum yolk_status register_new(struct yolk_engine *engine, uint64_t start, uint64_t size)
+static enum yolk_status register_new(struct yolk_engine *engine, uint64_t start, uint64_t size,
+                                     const struct engine_memory *memory)
 {
     struct registration *registration = calloc(1, sizeof(*registration));
     if (registration == NULL)
@@ -104,6 +128,9 @@ static enum yolk_status register_new(struct yolk_engine *engine, uint64_t start,
     registration->size = size;
     registration->references = 1;
     base_list_init(&registration->aliases);
+    registration->memory = memory->kind;
+    registration->gpu = memory->gpu;
+    registration->allocation = memory->allocation;
     enum yolk_status status = add_keys(engine, registration);
     if (status == YOLK_OK)
         status = base_imap_insert(&engine->registry.map, start, size, registration);
@@ -114,23 +141,30 @@ static enum yolk_status register_new(struct yolk_engine *engine, uint64_t start,
 
 enum yolk_status yolk_engine_register(struct yolk_engine *engine, void *pointer, uint64_t size)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     uint64_t start = (uint64_t)(uintptr_t)pointer;
     if (engine == NULL || pointer == NULL || size == 0 || size > UINT64_MAX - start)
         return base_fail(YOLK_ERR_INVALID, 0, "a registered range has an address and a length");
     if (atomic_load(&engine->closing))
         return YOLK_ERR_CLOSED;
+    struct engine_memory memory;
+    enum yolk_status status = engine_memory_look(engine, pointer, size, &memory);
+    if (status != YOLK_OK)
+        return status;
     pthread_rwlock_wrlock(&engine->registry.lock);
     struct base_range found;
-    enum yolk_status status;
-    if (base_imap_contains(&engine->registry.map, start, size, &found))
-        status = add_reference(found.value, start, size);
-    else if (base_imap_overlap(&engine->registry.map, start, size, &found))
+    if (base_imap_contains(&engine->registry.map, start, size, &found)) {
+        status = check_life(found.value, &memory);
+        if (status == YOLK_OK)
+            status = add_reference(found.value, start, size);
+    } else if (base_imap_overlap(&engine->registry.map, start, size, &found))
         status = base_fail(YOLK_ERR_OVERLAP, 0,
                            "%p + %llu cuts or contains the registered range %#llx + %llu", pointer,
                            (unsigned long long)size, (unsigned long long)found.start,
                            (unsigned long long)found.size);
     else
-        status = register_new(engine, start, size);
+        status = register_new(engine, start, size, &memory);
     pthread_rwlock_unlock(&engine->registry.lock);
     return status;
 }
@@ -163,6 +197,8 @@ static enum yolk_status unregister_locked(struct yolk_engine *engine, uint64_t s
 
 enum yolk_status yolk_engine_unregister(struct yolk_engine *engine, void *pointer, uint64_t size)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     pthread_rwlock_wrlock(&engine->registry.lock);
@@ -203,6 +239,11 @@ struct registration *engine_hold(struct yolk_engine *engine, const void *pointer
         *end = held->start + held->size;
     }
     return held;
+}
+
+uint32_t engine_held_gpu(const struct registration *held)
+{
+    return held->gpu;
 }
 
 void engine_give_back(struct registration *held)

@@ -7,12 +7,18 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "engine/internal.h"
+#include "engine/way.h"
 
 enum {
     TEXT_MAX = 8 << 20,
     ROUTES_SHOWN_MAX = 256, /* in the metrics, where each is some series for ever */
     ROUTE_SERIES = 6,
-    GAUGES_MAX = 64 + ENGINE_TRANSPORTS_MAX + ROUTES_SHOWN_MAX * ROUTE_SERIES,
+    FILES_SHOWN_MAX = 16,
+    FILE_SERIES = 6,
+    WAYS_SHOWN_MAX = 4 * FILES_SHOWN_MAX,
+    WAY_SERIES = 7,
+    GAUGES_MAX = 64 + ENGINE_TRANSPORTS_MAX + ROUTES_SHOWN_MAX * ROUTE_SERIES +
+                 FILES_SHOWN_MAX * FILE_SERIES + WAYS_SHOWN_MAX * WAY_SERIES,
 };
 
 /* ---- load ---- */
@@ -65,6 +71,8 @@ static bool look_at(struct yolk_engine *engine, uint64_t handle, struct segment 
 enum yolk_status yolk_engine_load_stats(struct yolk_engine *engine, struct yolk_engine_load *loads,
                                         size_t *count)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || count == NULL || (loads == NULL && *count > 0))
         return base_fail(YOLK_ERR_INVALID, 0, "load stats need room and its size");
     size_t room = *count, found = 0;
@@ -223,6 +231,83 @@ static enum yolk_status add_routes(struct yolk_engine *engine, struct gauges *g)
     return status == YOLK_ERR_LIMIT ? YOLK_OK : status;
 }
 
+/* ---- files ---- */
+
+static void file_row(struct gauges *g, const char *name, const char *help, const char *path,
+                     const char *label, const char *value, uint64_t bytes)
+{
+    char device[256];
+    struct metrics_gauge *row = add(g, name, help, true, (double)bytes);
+    metrics_escape(path, device, 128);
+    snprintf(row->labels, sizeof(row->labels), "device=\"%.128s\",%s=\"%s\"", device, label, value);
+}
+
+static void add_files(struct yolk_engine *engine, struct gauges *g)
+{
+    struct yolk_file_figures files[FILES_SHOWN_MAX];
+    size_t count = 0;
+    for (uint32_t t = 0; t < engine->transport_count && count == 0; t++) {
+        const struct transport *transport = &engine->transports[t];
+        if (transport->endpoint != NULL && transport->ops.files != NULL)
+            count = transport->ops.files(transport->endpoint, files, FILES_SHOWN_MAX);
+    }
+    count = count < FILES_SHOWN_MAX ? count : FILES_SHOWN_MAX;
+    for (size_t i = 0; i < count; i++) {
+        char device[256], reason[400];
+        struct metrics_gauge *row =
+            add(g, "yolk_engine_file_mode", "1: the file's bytes go so, and why", false, 1);
+        metrics_escape(files[i].path, device, 128);
+        metrics_escape(files[i].reason, reason, 200);
+        snprintf(row->labels, sizeof(row->labels),
+                 "device=\"%.128s\",mode=\"%s\",reason=\"%.180s\"", device, files[i].mode, reason);
+    }
+    for (size_t i = 0; i < count; i++) {
+        static const char name[] = "yolk_engine_file_bytes_total", help[] = "bytes to and from it";
+        file_row(g, name, help, files[i].path, "operation", "read", files[i].bytes_read);
+        file_row(g, name, help, files[i].path, "operation", "write", files[i].bytes_written);
+    }
+    for (size_t i = 0; i < count; i++) {
+        static const char name[] = "yolk_engine_file_bounce_bytes_total",
+                          help[] = "of them, through a buffer, and for want of what";
+        const struct yolk_file_figures *f = &files[i];
+        file_row(g, name, help, f->path, "want", "direct", f->bytes_compatible);
+        file_row(g, name, help, f->path, "want", "alignment", f->bytes_bounced);
+        file_row(g, name, help, f->path, "want", "registration", f->bytes_unregistered);
+    }
+}
+
+static void way_row(struct gauges *g, const struct way_look *look, const char *name,
+                    const char *help, bool counter, double value, const char *way)
+{
+    char device[256];
+    struct metrics_gauge *row = add(g, name, help, counter, value);
+    metrics_escape(look->device, device, 128);
+    snprintf(row->labels, sizeof(row->labels),
+             "device=\"%.128s\",operation=\"%s\",size=\"%s\"%s%s%s", device,
+             look->write ? "write" : "read", look->large ? "large" : "small",
+             way != NULL ? ",way=\"" : "", way != NULL ? way : "", way != NULL ? "\"" : "");
+}
+
+static void add_ways(struct yolk_engine *engine, struct gauges *g)
+{
+    static const char *const names[] = {[WAY_OWN] = "own", [WAY_STAGED] = "staged"};
+    struct way_look looks[WAYS_SHOWN_MAX];
+    size_t count = way_looks(engine, looks, WAYS_SHOWN_MAX);
+    for (size_t i = 0; i < 2 * count; i++)
+        way_row(g, &looks[i / 2], "yolk_engine_way_bandwidth_bytes_per_second",
+                "of two ways that both copy through host memory: as measured last, 0 not yet",
+                false, (double)looks[i / 2].faster.ways[i % 2].speed, names[i % 2]);
+    for (size_t i = 0; i < 2 * count; i++)
+        way_row(g, &looks[i / 2], "yolk_engine_way_bytes_total", "bytes that went so", true,
+                (double)looks[i / 2].faster.ways[i % 2].moved, names[i % 2]);
+    for (size_t i = 0; i < 2 * count; i++)
+        way_row(g, &looks[i / 2], "yolk_engine_way_in_use", "1: the faster one, which is taken",
+                false, looks[i / 2].faster.now == i % 2, names[i % 2]);
+    for (size_t i = 0; i < count; i++)
+        way_row(g, &looks[i], "yolk_engine_way_changes_total",
+                "times that the other one was faster by 15 %", true, looks[i].faster.changes, NULL);
+}
+
 static enum yolk_status write_text(struct yolk_engine *engine,
                                    int (*write)(const struct metrics_view *, struct base_buf *),
                                    char **text)
@@ -241,6 +326,8 @@ static enum yolk_status write_text(struct yolk_engine *engine,
     add_memory(engine, &g);
     add_transports(engine, &g);
     enum yolk_status status = add_routes(engine, &g);
+    add_files(engine, &g);
+    add_ways(engine, &g);
     view.gauge_count = g.count;
     struct base_buf out;
     base_buf_init(&out, TEXT_MAX);
@@ -259,15 +346,21 @@ static enum yolk_status write_text(struct yolk_engine *engine,
 
 enum yolk_status yolk_engine_metrics(struct yolk_engine *engine, char **text)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     return write_text(engine, metrics_prometheus, text);
 }
 
 enum yolk_status yolk_engine_metrics_json(struct yolk_engine *engine, char **text)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     return write_text(engine, metrics_json, text);
 }
 
 enum yolk_status yolk_engine_metrics_summary(struct yolk_engine *engine, char **text)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     return write_text(engine, metrics_summary, text);
 }

@@ -17,6 +17,7 @@
 #include "engine/metrics.h"
 #include "engine/rig.h"
 #include "platform/clock.h"
+#include "platform/temporary_kit.h"
 #include "platform/thread.h"
 #include "transport/fault/fault.h"
 #include "transport/loop/loop.h"
@@ -448,10 +449,10 @@ static void read_file(struct yolk_engine *engine, uint64_t segment, void *to)
 static void unaligned_bytes_of_files_go_another_way(void **state)
 {
     (void)state;
-    char path[] = "/tmp/yolk-report-XXXXXX";
+    char path[TEMPORARY_MAX] = "yolk-report-XXXXXX";
     static uint8_t text[2 * BLOCK];
     void *memory;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0 && write(fd, text, sizeof(text)) == (ssize_t)sizeof(text) &&
                 fsync(fd) == 0);
     close(fd);

@@ -132,8 +132,8 @@ static inline uint64_t rig_batch(struct rig *r, uint32_t capacity)
 static inline void rig_submit(struct rig *r, uint64_t batch, const struct yolk_request *requests,
                               uint32_t count)
 {
-    enum yolk_status verdicts[256];
-    assert_true(count <= 256);
+    enum yolk_status verdicts[1024];
+    assert_true(count <= 1024);
     assert_int_equal(yolk_engine_batch_submit(r->engine, batch, requests, count, verdicts, NULL),
                      YOLK_OK);
 }

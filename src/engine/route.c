@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/internal.h"
+#include "engine/way.h"
 
 /* What a caller must hear if no route is left: an old identity before a dead peer before the rest.
  */
@@ -123,9 +124,40 @@ static enum yolk_status look_for_buffers(struct yolk_engine *engine,
     return status;
 }
 
+bool engine_route_copies(struct yolk_engine *engine, struct segment *segment, uint8_t index,
+                         const void *local, uint64_t size)
+{
+    const struct transport *transport = &engine->transports[index];
+    struct route *route = &segment->routes[index];
+    pthread_mutex_lock(&route->lock);
+    void *target = route->target;
+    bool copies = target != NULL && transport->ops.check_direct(transport->endpoint, target, local,
+                                                                0, size) == YOLK_ERR_UNSUPPORTED;
+    pthread_mutex_unlock(&route->lock);
+    base_error_clear();
+    return copies;
+}
+
+/* For people: what is found out here an io finds out by itself. */
+static enum yolk_status look_for_reach(struct yolk_engine *engine, const struct route_query *query,
+                                       uint8_t index, char *text, size_t text_size)
+{
+    const struct transport *transport = &engine->transports[index];
+    void *target = query->segment->routes[index].target;
+    if (target == NULL || query->size == 0)
+        return YOLK_OK;
+    base_error_clear();
+    enum yolk_status status =
+        transport->ops.check_reach(transport->endpoint, target, query->offset, query->size);
+    if (status != YOLK_OK)
+        snprintf(text, text_size, "%.240s",
+                 yolk_last_error()[0] != '\0' ? yolk_last_error() : yolk_strerror(status));
+    return status;
+}
+
 static enum yolk_status look_at(struct yolk_engine *engine, const struct route_query *query,
-                                uint8_t index, uint64_t now_ns, bool open, const char **why,
-                                char *text, size_t text_size)
+                                uint8_t index, uint64_t now_ns, bool open, bool describes,
+                                const char **why, char *text, size_t text_size)
 {
     struct route *route = &query->segment->routes[index];
     enum yolk_status status = engine_route_unfit(engine, query, index, why);
@@ -156,6 +188,8 @@ static enum yolk_status look_at(struct yolk_engine *engine, const struct route_q
     }
     if (status == YOLK_OK) {
         status = look_for_buffers(engine, query, index, text, text_size);
+        if (status == YOLK_OK && describes)
+            status = look_for_reach(engine, query, index, text, text_size);
         if (status != YOLK_OK)
             *why = text;
     }
@@ -208,7 +242,7 @@ enum yolk_status engine_route_pick(struct yolk_engine *engine, const struct rout
         const char *why;
         bool open = *transport == ENGINE_NO_TRANSPORT && !closed;
         enum yolk_status status =
-            look_at(engine, query, index, now_ns, open, &why, text, sizeof(text));
+            look_at(engine, query, index, now_ns, open, reasons != NULL, &why, text, sizeof(text));
         if (status == YOLK_OK && closed) {
             why = "the tenant's contract allows no fallback_transport";
             status = YOLK_ERR_NO_ROUTE;
@@ -266,6 +300,8 @@ void engine_route_result(struct yolk_engine *engine, struct segment *segment, ui
 
 enum yolk_status yolk_engine_segment_health(struct yolk_engine *engine, uint64_t handle)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     struct segment *segment = segment_acquire(engine, handle);
@@ -311,6 +347,8 @@ static void tell_routes(struct yolk_engine *engine, const struct engine_task *ta
     (void)!engine_route_pick(engine, &query, engine_now(engine), reasons, &transport);
     if (registration == NULL || task->wish.direct)
         return;
+    if (transport != ENGINE_NO_TRANSPORT)
+        way_tell(engine, task, transport, reasons);
     query.accepted = stage_accepted(engine, registration);
     query.memory = POLICY_CPU;
     if (query.accepted == 0)
@@ -324,6 +362,8 @@ static void tell_routes(struct yolk_engine *engine, const struct engine_task *ta
 enum yolk_status yolk_engine_describe_route(struct yolk_engine *engine,
                                             const struct yolk_request *request, char **text)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     struct engine_task task;
     struct base_buf reasons;
     if (engine == NULL || request == NULL || text == NULL)

@@ -20,6 +20,7 @@ struct scripted_io {
     enum yolk_opcode opcode;
     void *local;
     uint64_t offset, size;
+    uint32_t places;
 };
 
 struct scripted {
@@ -27,6 +28,7 @@ struct scripted {
     bool hold;             /* ios wait for scripted_end */
     bool deaf;             /* cancel does nothing */
     enum yolk_status fail; /* not OK: what ios end with in submit */
+    uint64_t fail_below;   /* not 0: only those that begin below this offset */
     uint64_t slice_max;    /* 0: 16 MiB */
     /* Refuses each buffer that shares a byte with it. */
     const uint8_t *refused;
@@ -108,6 +110,13 @@ static inline void scripted_remove_buffer(void *endpoint, void *key)
     mutex_unlock(&s->lock);
 }
 
+static inline enum yolk_status scripted_serve(void *endpoint, const struct yolk_serve *serve,
+                                              void **served, char *text, size_t text_size)
+{
+    struct scripted_endpoint *mine = endpoint;
+    return transport_loop_ops()->serve(mine->inner, serve, served, text, text_size);
+}
+
 static inline enum yolk_status scripted_open_target(void *endpoint, const char *text,
                                                     uint64_t segment, uint64_t size,
                                                     uint64_t session, void **target)
@@ -160,9 +169,10 @@ static inline enum yolk_submit scripted_submit(void *channel, struct yolk_io *io
                                    .opcode = io->opcode,
                                    .local = io->local,
                                    .offset = io->offset,
-                                   .size = io->size};
+                                   .size = io->size,
+                                   .places = io->place_count};
     bool hold = s->hold;
-    enum yolk_status fail = s->fail;
+    enum yolk_status fail = s->fail_below == 0 || io->offset < s->fail_below ? s->fail : YOLK_OK;
     if (hold) {
         logged->io = io;
         mine->open++;
@@ -266,6 +276,9 @@ static inline void scripted_make(struct scripted *s, const char *name,
 {
     mutex_init(&s->lock);
     *out = *transport_loop_ops();
+    out->caps &= ~YOLK_CAPS_MEMORY; /* it copies at once, by the processor */
+    out->caps &= ~YOLK_CAP_PLACES;  /* which a test may put back */
+    out->flush = NULL;
     out->name = name;
     out->init = scripted_init;
     out->stop = scripted_stop;
@@ -273,6 +286,7 @@ static inline void scripted_make(struct scripted *s, const char *name,
     out->limits = scripted_limits;
     out->add_buffer = scripted_add_buffer;
     out->remove_buffer = scripted_remove_buffer;
+    out->serve = scripted_serve;
     out->open_target = scripted_open_target;
     out->close_target = scripted_close_target;
     out->target_map = NULL;

@@ -87,6 +87,8 @@ enum yolk_status yolk_engine_segment_open(struct yolk_engine *engine,
                                           const struct yolk_segment_descriptor *descriptor,
                                           uint64_t session, uint64_t *out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || descriptor == NULL || out == NULL || descriptor->endpoints == NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "a segment needs a descriptor with endpoints");
     if (strnlen(descriptor->endpoints, MAX_ENDPOINTS + 1) > MAX_ENDPOINTS)
@@ -127,6 +129,8 @@ static struct segment *drop_slot(struct segment_table *table, uint32_t index)
 
 enum yolk_status yolk_engine_segment_close(struct yolk_engine *engine, uint64_t handle)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL)
         return YOLK_ERR_INVALID;
     struct segment *segment = NULL;
@@ -162,6 +166,8 @@ struct segment *segment_take(struct segment *segment)
 enum yolk_status yolk_engine_segment_size(struct yolk_engine *engine, uint64_t handle,
                                           uint64_t *size)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || size == NULL)
         return YOLK_ERR_INVALID;
     struct segment *segment = segment_acquire(engine, handle);
@@ -199,9 +205,12 @@ void segments_close_all(struct yolk_engine *engine)
     }
 }
 
-enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t handle,
-                                         const void **base, uint64_t *size)
+static enum yolk_status map_segment(struct yolk_engine *engine, uint64_t handle, bool gpu,
+                                    const void **base, uint64_t *size)
 {
+    uint64_t cap = gpu ? YOLK_CAP_MAP_GPU : YOLK_CAP_MAP;
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || base == NULL || size == NULL)
         return YOLK_ERR_INVALID;
     struct segment *segment = segment_acquire(engine, handle);
@@ -209,7 +218,7 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
         return base_fail(YOLK_ERR_STALE, 0, "the segment handle was closed");
     uint32_t mappable = 0;
     for (uint32_t i = 0; i < engine->transport_count; i++)
-        if ((engine->transports[i].ops.caps & YOLK_CAP_MAP) != 0)
+        if ((engine->transports[i].ops.caps & cap) != 0)
             mappable |= UINT32_C(1) << i;
     enum yolk_status status = YOLK_ERR_UNSUPPORTED;
     uint32_t tried = ~mappable;
@@ -233,7 +242,8 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
         void *target = engine_target_enter(route, engine_now(engine));
         if (target == NULL)
             continue; /* it was just closed for another one */
-        status = transport->ops.target_map(transport->endpoint, target, base, size);
+        status = gpu ? transport->ops.target_map_gpu(transport->endpoint, target, base, size)
+                     : transport->ops.target_map(transport->endpoint, target, base, size);
         if (status == YOLK_OK)
             break; /* used as long as the segment is open */
         engine_target_leave(route);
@@ -241,4 +251,16 @@ enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t ha
     }
     segment_release(segment);
     return status;
+}
+
+enum yolk_status yolk_engine_segment_map(struct yolk_engine *engine, uint64_t handle,
+                                         const void **base, uint64_t *size)
+{
+    return map_segment(engine, handle, false, base, size);
+}
+
+enum yolk_status yolk_engine_segment_map_gpu(struct yolk_engine *engine, uint64_t handle,
+                                             const void **base, uint64_t *size)
+{
+    return map_segment(engine, handle, true, base, size);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/served.h"
 #include "platform/file.h"
+#include "platform/memory.h"
 
 static enum yolk_status check(void *self, const struct yolk_access_request *request)
 {
@@ -129,6 +130,8 @@ enum yolk_status yolk_engine_serve(struct yolk_engine *engine,
                                    const struct yolk_serve_options *options,
                                    struct yolk_served **out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || options == NULL || out == NULL || options->memory == NULL ||
         options->size == 0 || options->struct_size < sizeof(*options))
         return base_fail(YOLK_ERR_INVALID, 0, "serving needs memory, its size and struct_size");
@@ -158,6 +161,8 @@ enum yolk_status yolk_engine_serve_addresses(struct yolk_engine *engine, uint64_
                                              const struct yolk_owner *owner,
                                              struct yolk_served **out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     static const uint8_t no_key[ACCESS_TICKET_KEY_SIZE] = {0};
     if (engine == NULL || owner == NULL || owner->begin == NULL || owner->end == NULL ||
         out == NULL)
@@ -222,6 +227,8 @@ enum yolk_status yolk_served_fence_session(struct yolk_served *served, uint64_t 
 
 void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served)
 {
+    if (engine_is_forked(engine))
+        return; /* it is the parent's */
     if (served == NULL)
         return;
     engine_served_destroy(served);
@@ -233,6 +240,8 @@ void yolk_engine_unserve(struct yolk_engine *engine, struct yolk_served *served)
 enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engine, uint64_t size,
                                           struct yolk_memory *out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || out == NULL || size == 0)
         return base_fail(YOLK_ERR_INVALID, 0, "memory needs a size");
     for (uint32_t n = 0; n < engine->transport_count; n++) {
@@ -243,12 +252,13 @@ enum yolk_status yolk_engine_memory_alloc(struct yolk_engine *engine, uint64_t s
     }
     memset(out, 0, sizeof(*out));
     uint64_t rounded = (size + 4095) & ~UINT64_C(4095);
-    if (rounded < size || posix_memalign(&out->pointer, 4096, rounded) != 0)
+    if (rounded < size)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a segment of %llu bytes",
                          (unsigned long long)size);
-    memset(out->pointer, 0, rounded);
-    out->size = rounded;
-    return YOLK_OK;
+    enum yolk_status status = (enum yolk_status)memory_pages_create(rounded, &out->pointer);
+    if (status == YOLK_OK)
+        out->size = rounded;
+    return status;
 }
 
 void yolk_engine_memory_free(struct yolk_engine *engine, struct yolk_memory *memory)
@@ -264,6 +274,6 @@ void yolk_engine_memory_free(struct yolk_engine *engine, struct yolk_memory *mem
         freed = true;
     }
     if (!freed)
-        free(memory->pointer);
+        memory_pages_destroy(memory->pointer, memory->size);
     memset(memory, 0, sizeof(*memory));
 }

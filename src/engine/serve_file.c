@@ -93,6 +93,8 @@ enum yolk_status yolk_engine_serve_file(struct yolk_engine *engine,
                                         const struct yolk_serve_file_options *options,
                                         struct yolk_served **out)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     if (engine == NULL || options == NULL || out == NULL ||
         options->struct_size < sizeof(*options) ||
         (options->path == NULL && options->internal == NULL))
@@ -108,6 +110,8 @@ enum yolk_status yolk_engine_serve_file(struct yolk_engine *engine,
 enum yolk_status yolk_engine_file_open(struct yolk_engine *engine, const char *url, int writable,
                                        uint64_t *segment, uint64_t *size)
 {
+    if (engine_is_forked(engine))
+        return engine_refuse_forked();
     static const char scheme[] = "file://";
     if (engine == NULL || url == NULL || segment == NULL)
         return base_fail(YOLK_ERR_INVALID, 0, "opening a file needs its path");

@@ -19,6 +19,7 @@ enum yolk_status stage_init(struct yolk_engine *engine, uint64_t bytes)
     uint64_t chunk_bytes;
     stage->bytes = bytes == 0 ? UINT64_C(64) << 20 : bytes;
     stage->copier = copier_cpu();
+    engine_copier_gpu(engine, &stage->gpu_copier);
     if (!staging_cut(stage->bytes, &count, &chunk_bytes))
         return base_fail(YOLK_ERR_INVALID, 0, "staging_bytes is %llu: at least %d are needed",
                          (unsigned long long)bytes, 2 * STAGING_CHUNK_MIN);
@@ -32,7 +33,11 @@ void stage_free(struct yolk_engine *engine)
         if ((stage->accepted & UINT32_C(1) << i) != 0)
             engine->transports[i].ops.remove_buffer(engine->transports[i].endpoint, stage->keys[i]);
     stage->accepted = 0;
-    memory_segment_destroy(&stage->memory);
+    engine_device_unpin(stage->range, stage->memory.size, stage->lost > 0);
+    if (stage->lost == 0) /* else it stays, for what may still be moving */
+        memory_segment_destroy(&stage->memory);
+    stage->range = NULL;
+    atomic_store(&stage->pinned, 0);
     stage->memory = (struct memory_segment){0};
     free(stage->parts);
     stage->parts = NULL;
@@ -80,6 +85,23 @@ static void make(struct yolk_engine *engine)
     atomic_store(&stage->state, status == YOLK_ERR_UNSUPPORTED ? UNUSABLE : NOT_MADE);
 }
 
+const struct copier *stage_copier(const struct stage *stage, uint32_t gpu)
+{
+    return gpu != 0 ? &stage->gpu_copier : stage->copier;
+}
+
+/* The engine's memory is there and stays where it is. */
+static void pin(struct yolk_engine *engine, uint32_t gpu)
+{
+    struct stage *stage = &engine->stage;
+    pthread_mutex_lock(&stage->lock);
+    if (atomic_load(&stage->pinned) == 0) {
+        engine_device_pin(engine, stage->memory.address, stage->memory.size, gpu, &stage->range);
+        atomic_store(&stage->pinned, stage->range != NULL ? 1 : 2);
+    }
+    pthread_mutex_unlock(&stage->lock);
+}
+
 uint32_t stage_accepted(struct yolk_engine *engine, const struct registration *registration)
 {
     struct stage *stage = &engine->stage;
@@ -90,7 +112,8 @@ uint32_t stage_accepted(struct yolk_engine *engine, const struct registration *r
     refused &= ~registration->accepted;
     if (refused == 0 || engine->wish.direct)
         return 0;
-    if ((stage->copier->memories & UINT32_C(1) << registration->memory) == 0)
+    const struct copier *copier = stage_copier(stage, registration->gpu);
+    if ((copier->memories & UINT32_C(1) << registration->memory) == 0)
         return 0;
     if (atomic_load_explicit(&stage->state, memory_order_acquire) == NOT_MADE) {
         pthread_mutex_lock(&stage->lock);
@@ -100,6 +123,8 @@ uint32_t stage_accepted(struct yolk_engine *engine, const struct registration *r
     }
     if (atomic_load_explicit(&stage->state, memory_order_acquire) != IN_USE)
         return 0;
+    if (registration->gpu != 0 && atomic_load_explicit(&stage->pinned, memory_order_acquire) == 0)
+        pin(engine, registration->gpu);
     return stage->accepted & refused;
 }
 
@@ -108,14 +133,26 @@ const char *stage_reason(struct yolk_engine *engine)
     return engine->wish.direct ? "the engine is strict" : engine->stage.reason;
 }
 
+/* Guarded by the stage's lock. */
+static struct staging_share *share_of(const struct batch *batch, const struct engine_io *io)
+{
+    return &batch->channels[io->channel].segment->staging;
+}
+
 bool stage_take(struct yolk_engine *engine, struct batch *batch, struct engine_io *io)
 {
     struct stage *stage = &engine->stage;
+    struct staging_share *share = share_of(batch, io);
+    io->chunk = STAGING_NONE;
     pthread_mutex_lock(&stage->lock);
-    io->chunk = staging_take(&stage->staging, &batch->stage.user, engine_now(engine));
+    bool waits = !staging_has_share(&stage->staging, share);
+    if (waits) {
+        io->chunk = staging_take(&stage->staging, &batch->stage.user, share, engine_now(engine));
+        waits = io->chunk == STAGING_NONE;
+        batch->stage.waits = waits;
+    }
     pthread_mutex_unlock(&stage->lock);
-    batch->stage.waits = io->chunk == STAGING_NONE;
-    batch->stage.wants = batch->stage.wants || batch->stage.waits;
+    batch->stage.wants = batch->stage.wants || waits;
     return io->chunk != STAGING_NONE;
 }
 
@@ -123,7 +160,18 @@ void stage_give(struct yolk_engine *engine, struct batch *batch, struct engine_i
 {
     struct stage *stage = &engine->stage;
     pthread_mutex_lock(&stage->lock);
-    staging_give(&stage->staging, &batch->stage.user, io->chunk, engine_now(engine));
+    staging_give(&stage->staging, &batch->stage.user, share_of(batch, io), io->chunk,
+                 engine_now(engine));
+    pthread_mutex_unlock(&stage->lock);
+    io->chunk = STAGING_NONE;
+}
+
+void stage_lose(struct yolk_engine *engine, struct batch *batch, struct engine_io *io)
+{
+    struct stage *stage = &engine->stage;
+    pthread_mutex_lock(&stage->lock);
+    staging_lose(&stage->staging, &batch->stage.user, share_of(batch, io), io->chunk);
+    stage->lost++;
     pthread_mutex_unlock(&stage->lock);
     io->chunk = STAGING_NONE;
 }

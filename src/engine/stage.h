@@ -15,6 +15,7 @@
 #include "platform/memory.h"
 
 struct batch;
+struct device_range;
 struct engine_io;
 struct registration;
 struct yolk_engine;
@@ -47,7 +48,11 @@ struct stage {
     struct stage_part *parts; /* one a chunk */
     uint32_t accepted;        /* bits of the transports that take it */
     void *keys[STAGE_TRANSPORTS_MAX];
-    const struct copier *copier;
+    const struct copier *copier; /* of the processor's memory */
+    struct copier gpu_copier;
+    _Atomic int pinned;         /* 0: not tried; 1: yes; 2: it cannot be */
+    struct device_range *range; /* of the driver, while pinned */
+    uint32_t lost;              /* chunks that may still be touched, for good */
     char reason[512];
 };
 
@@ -67,6 +72,7 @@ void stage_free(struct yolk_engine *engine);
 /* The transports that take the engine's memory in place of this one, which they refused; makes that
  * memory at first use. 0: none, or the copier does not reach it. */
 uint32_t stage_accepted(struct yolk_engine *engine, const struct registration *registration);
+const struct copier *stage_copier(const struct stage *stage, uint32_t gpu);
 const char *stage_reason(struct yolk_engine *engine);
 
 /* With the batch's lock held. */
@@ -75,9 +81,11 @@ static inline bool stage_is_busy(const struct stage_batch *stage)
 {
     return stage->waits || stage->head != STAGING_NONE;
 }
-/* A chunk for the io, or false: it waits. */
+/* A chunk for the io, which is for that segment, or false: it waits. */
 bool stage_take(struct yolk_engine *engine, struct batch *batch, struct engine_io *io);
 void stage_give(struct yolk_engine *engine, struct batch *batch, struct engine_io *io);
+/* Nobody knows whether the chunk is touched yet: it is never used again. */
+void stage_lose(struct yolk_engine *engine, struct batch *batch, struct engine_io *io);
 /* It waits, and nothing was given back to anybody for the drain limit. */
 bool stage_is_starved(struct yolk_engine *engine, struct batch *batch);
 /* At the end of a pass: leaves the queue if it wants nothing. */
@@ -86,7 +94,7 @@ void stage_pass_end(struct yolk_engine *engine, struct batch *batch);
 bool stage_help(struct yolk_engine *engine, struct batch *batch);
 
 /* -- stage_run.c -- */
-enum batch_post { BATCH_POST_WENT, BATCH_POST_FULL, BATCH_POST_ENDED };
+enum batch_post { BATCH_POST_WENT, BATCH_POST_FULL, BATCH_POST_WAITS, BATCH_POST_ENDED };
 /* Begins a taken slice whose io is filled in for its channel. */
 enum batch_post stage_post(struct yolk_engine *engine, struct batch *batch, uint32_t slice);
 /* The transport gave the slice's io back. */

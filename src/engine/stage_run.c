@@ -19,13 +19,40 @@ static void list_part(struct yolk_engine *engine, struct batch *batch, const str
     batch->stage.head = io->chunk;
 }
 
-/* The caller's memory that the slice is about. */
+/* The caller's memory that the slice is about; NULL: it lies in pieces. */
 static uint8_t *outside(const struct batch *batch, uint32_t slice)
 {
-    return batch->tasks[batch->state.slices[slice].task].local + batch->state.slices[slice].offset;
+    return batch_local_at(batch, batch->state.slices[slice].task,
+                          batch->state.slices[slice].offset);
 }
 
-/* Nobody touches the chunk or the caller's memory any more. */
+static const struct registration *registered(const struct batch *batch, uint32_t slice)
+{
+    return batch->tasks[batch->state.slices[slice].task].registration;
+}
+
+/* Begins the copy that the slice wants next, out of the chunk or into it. */
+static enum copy_state begin_copy(struct yolk_engine *engine, struct batch *batch, uint32_t slice,
+                                  bool out, uint64_t size)
+{
+    struct engine_io *io = batch_io_at(batch, slice);
+    struct stage_part *part = part_of(engine, io);
+    const struct engine_task *task = &batch->tasks[batch->state.slices[slice].task];
+    const struct registration *registration = task->registration;
+    const struct copier *copier = stage_copier(&engine->stage, registration->gpu);
+    void *chunk = stage_chunk(&engine->stage, io->chunk);
+    void *memory = outside(batch, slice);
+    part->job = (struct copy_job){.gpu = registration->gpu,
+                                  .to_gpu = out,
+                                  .pageable = atomic_load(&engine->stage.pinned) != 1,
+                                  .pieces = task->pieces,
+                                  .piece_count = task->piece_count,
+                                  .skip = batch->state.slices[slice].offset};
+    return copier->start(copier->self, out ? memory : chunk, out ? chunk : memory, size,
+                         &part->job);
+}
+
+/* Nobody touches the caller's memory any more, nor the chunk, which is lost where nobody knows. */
 static void finish(struct yolk_engine *engine, struct batch *batch, uint32_t slice,
                    enum yolk_status status, uint64_t transferred, uint64_t now_ns)
 {
@@ -33,7 +60,8 @@ static void finish(struct yolk_engine *engine, struct batch *batch, uint32_t sli
     struct engine_channel *channel = &batch->channels[io->channel];
     if (transferred > io->io.size)
         transferred = io->io.size;
-    stage_give(engine, batch, io);
+    if (io->chunk != STAGING_NONE)
+        stage_give(engine, batch, io);
     channel->in_flight--;
     channel->pass_staged_bytes += transferred;
     io->io.bounced = 0; /* none is counted twice */
@@ -48,6 +76,22 @@ static void give_up(struct yolk_engine *engine, struct batch *batch, uint32_t sl
     struct engine_io *io = batch_io_at(batch, slice);
     counted_post(engine, batch, &batch->tasks[batch->state.slices[slice].task], io);
     finish(engine, batch, slice, status, 0, engine_now(engine));
+}
+
+/* A copy out of the chunk or into it ended, not well. */
+static void copy_failed(struct yolk_engine *engine, struct batch *batch, uint32_t slice,
+                        enum copy_state state)
+{
+    struct engine_io *io = batch_io_at(batch, slice);
+    struct stage_part *part = part_of(engine, io);
+    enum yolk_status status = part->job.status;
+    bool posted = part->phase == STAGE_COPIED_OUT;
+    if (state == COPY_STUCK)
+        stage_lose(engine, batch, io);
+    if (posted)
+        finish(engine, batch, slice, status, 0, engine_now(engine));
+    else
+        give_up(engine, batch, slice, status);
 }
 
 /* As if it had not been taken. */
@@ -78,18 +122,13 @@ void stage_io_over(struct yolk_engine *engine, struct batch *batch, uint32_t sli
     part->status = status;
     part->transferred = transferred;
     part->phase = STAGE_COPIED_OUT;
-    const struct copier *copier = engine->stage.copier;
-    switch (copier->start(copier->self, outside(batch, slice),
-                          stage_chunk(&engine->stage, io->chunk), transferred, &part->job)) {
-    case COPY_DONE:
+    enum copy_state state = begin_copy(engine, batch, slice, true, transferred);
+    if (state == COPY_DONE)
         finish(engine, batch, slice, status, transferred, now_ns);
-        break;
-    case COPY_UNDER_WAY:
+    else if (state == COPY_UNDER_WAY)
         list_part(engine, batch, io);
-        break;
-    default:
-        finish(engine, batch, slice, part->job.status, 0, now_ns);
-    }
+    else
+        copy_failed(engine, batch, slice, state);
 }
 
 /* False: the channel is full; what is loaded stays so. */
@@ -137,19 +176,15 @@ static bool load(struct yolk_engine *engine, struct batch *batch, uint32_t slice
 {
     struct engine_io *io = batch_io_at(batch, slice);
     struct stage_part *part = part_of(engine, io);
-    const struct copier *copier = engine->stage.copier;
     part->phase = STAGE_COPIED_IN;
-    switch (
-        copier->start(copier->self, io->io.local, outside(batch, slice), io->io.size, &part->job)) {
-    case COPY_DONE:
+    enum copy_state state = begin_copy(engine, batch, slice, false, io->io.size);
+    if (state == COPY_DONE)
         return submit(engine, batch, slice);
-    case COPY_UNDER_WAY:
+    if (state == COPY_UNDER_WAY)
         list_part(engine, batch, io);
-        return true;
-    default:
-        give_up(engine, batch, slice, part->job.status);
-        return true;
-    }
+    else
+        copy_failed(engine, batch, slice, state);
+    return true;
 }
 
 enum batch_post stage_post(struct yolk_engine *engine, struct batch *batch, uint32_t slice)
@@ -175,6 +210,8 @@ enum batch_post stage_post(struct yolk_engine *engine, struct batch *batch, uint
     batch->channels[io->channel].in_flight++;
     part_of(engine, io)->slice = slice;
     io->io.local = stage_chunk(&engine->stage, io->chunk);
+    io->io.piece_count = 0;
+    io->io.gpu = 0;
     io->io.key = engine->stage.keys[batch->channels[io->channel].transport];
     bool went = io->io.opcode == YOLK_WRITE && io->io.size > 0 ? load(engine, batch, slice)
                                                                : submit(engine, batch, slice);
@@ -193,7 +230,7 @@ static bool step(struct yolk_engine *engine, struct batch *batch, uint32_t chunk
 {
     struct stage_part *part = &engine->stage.parts[chunk];
     uint32_t slice = part->slice;
-    const struct copier *copier = engine->stage.copier;
+    const struct copier *copier = stage_copier(&engine->stage, registered(batch, slice)->gpu);
     if (part->phase == STAGE_LOADED)
         return submit(engine, batch, slice);
     enum copy_state state = copier->poll(copier->self, &part->job);
@@ -201,13 +238,12 @@ static bool step(struct yolk_engine *engine, struct batch *batch, uint32_t chunk
         list_part(engine, batch, batch_io_at(batch, slice));
         return false;
     }
-    if (part->phase == STAGE_COPIED_OUT)
-        finish(engine, batch, slice, state == COPY_DONE ? part->status : part->job.status,
-               state == COPY_DONE ? part->transferred : 0, engine_now(engine));
-    else if (state == COPY_DONE)
-        (void)submit(engine, batch, slice);
+    if (state != COPY_DONE)
+        copy_failed(engine, batch, slice, state);
+    else if (part->phase == STAGE_COPIED_OUT)
+        finish(engine, batch, slice, part->status, part->transferred, engine_now(engine));
     else
-        give_up(engine, batch, slice, part->job.status);
+        (void)submit(engine, batch, slice);
     return true;
 }
 

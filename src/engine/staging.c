@@ -54,7 +54,14 @@ void staging_user_init(struct staging_user *user)
     user->held = 0;
 }
 
-uint32_t staging_take(struct staging *staging, struct staging_user *user, uint64_t now_ns)
+bool staging_has_share(const struct staging *staging, const struct staging_share *share)
+{
+    return staging->count >= STAGING_SHARED_MIN && share->held > 0 &&
+           share->held + 2 > staging->free;
+}
+
+uint32_t staging_take(struct staging *staging, struct staging_user *user,
+                      struct staging_share *share, uint64_t now_ns)
 {
     const struct base_list *next = base_list_first(&staging->queue);
     bool first = next == NULL || next == &user->waiting;
@@ -72,19 +79,32 @@ uint32_t staging_take(struct staging *staging, struct staging_user *user, uint64
     staging->next_free[chunk] = chunk;
     staging->free--;
     user->held++;
+    share->held++;
     base_list_remove(&user->holding);
     base_list_push_back(&staging->holders, &user->holding);
     return chunk;
 }
 
-void staging_give(struct staging *staging, struct staging_user *user, uint32_t chunk,
-                  uint64_t now_ns)
+void staging_give(struct staging *staging, struct staging_user *user, struct staging_share *share,
+                  uint32_t chunk, uint64_t now_ns)
 {
-    assert(chunk < staging->count && staging->next_free[chunk] == chunk && user->held > 0);
+    assert(chunk < staging->count && staging->next_free[chunk] == chunk && user->held > 0 &&
+           share->held > 0);
     staging->next_free[chunk] = staging->free == 0 ? STAGING_NONE : staging->free_head;
     staging->free_head = chunk;
     staging->free++;
     staging->given_ns = now_ns;
+    share->held--;
+    if (--user->held == 0)
+        base_list_remove(&user->holding);
+}
+
+void staging_lose(struct staging *staging, struct staging_user *user, struct staging_share *share,
+                  uint32_t chunk)
+{
+    assert(chunk < staging->count && staging->next_free[chunk] == chunk && user->held > 0 &&
+           share->held > 0);
+    share->held--;
     if (--user->held == 0)
         base_list_remove(&user->holding);
 }

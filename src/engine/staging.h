@@ -31,6 +31,13 @@ struct staging_user {
     uint32_t held;
 };
 
+/* What goes to one peer has, beyond its first chunk, at most as many as are left: one that does not
+ * answer leaves half to the others, the next one a quarter. Few chunks are not shared out. */
+struct staging_share {
+    uint32_t held;
+};
+enum { STAGING_SHARED_MIN = 8 };
+
 struct staging {
     uint32_t count; /* chunks */
     uint64_t chunk_bytes;
@@ -50,10 +57,16 @@ YOLK_MUST_USE enum yolk_status staging_init(struct staging *staging, uint64_t by
 void staging_free(struct staging *staging);
 void staging_user_init(struct staging_user *user);
 
+/* Has it its part already? It comes again later, and does not stand in the queue for more. */
+bool staging_has_share(const struct staging *staging, const struct staging_share *share);
 /* A chunk's number, or STAGING_NONE: the user waits now, or goes on to wait. */
-uint32_t staging_take(struct staging *staging, struct staging_user *user, uint64_t now_ns);
-void staging_give(struct staging *staging, struct staging_user *user, uint32_t chunk,
-                  uint64_t now_ns);
+uint32_t staging_take(struct staging *staging, struct staging_user *user,
+                      struct staging_share *share, uint64_t now_ns);
+void staging_give(struct staging *staging, struct staging_user *user, struct staging_share *share,
+                  uint32_t chunk, uint64_t now_ns);
+/* The chunk will not come back. */
+void staging_lose(struct staging *staging, struct staging_user *user, struct staging_share *share,
+                  uint32_t chunk);
 /* It wants none any more. */
 void staging_leave(struct staging_user *user);
 static inline bool staging_waits(const struct staging_user *user)

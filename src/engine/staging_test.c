@@ -46,6 +46,7 @@ enum { USERS = 6, CHUNKS = 4 };
 struct model {
     struct staging staging;
     struct staging_user users[USERS];
+    struct staging_share share; /* few chunks: it limits nothing */
     uint32_t queue[USERS], queued;
     int owner[CHUNKS];             /* -1: free */
     uint32_t passed[USERS][USERS]; /* chunks that the second got while the first waited */
@@ -79,7 +80,7 @@ static uint32_t free_chunks(const struct model *m)
 static void take(struct model *m, uint32_t user, uint64_t now_ns)
 {
     bool may = free_chunks(m) > 0 && (m->queued == 0 || m->queue[0] == user);
-    uint32_t chunk = staging_take(&m->staging, &m->users[user], now_ns);
+    uint32_t chunk = staging_take(&m->staging, &m->users[user], &m->share, now_ns);
     assert_int_equal(chunk != STAGING_NONE, may);
     if (!may) {
         if (place_in_queue(m, user) == m->queued) {
@@ -115,7 +116,7 @@ static void turns(void **state)
         if (what < 11) {
             take(&m, user, step);
         } else if (what < 19 && m.owner[chunk] >= 0) {
-            staging_give(&m.staging, &m.users[m.owner[chunk]], chunk, step);
+            staging_give(&m.staging, &m.users[m.owner[chunk]], &m.share, chunk, step);
             m.owner[chunk] = -1;
         } else if (what == 19) {
             staging_leave(&m.users[user]);
@@ -141,26 +142,61 @@ static void starving(void **state)
     (void)state;
     struct staging staging;
     struct staging_user users[2];
+    struct staging_share share = {0};
     assert_int_equal(staging_init(&staging, 2 * STAGING_CHUNK_MIN), YOLK_OK);
     staging_user_init(&users[0]);
     staging_user_init(&users[1]);
-    uint32_t a = staging_take(&staging, &users[0], 10);
-    assert_int_not_equal(staging_take(&staging, &users[0], 10), STAGING_NONE);
-    assert_int_equal(staging_take(&staging, &users[1], 100), STAGING_NONE);
+    uint32_t a = staging_take(&staging, &users[0], &share, 10);
+    assert_int_not_equal(staging_take(&staging, &users[0], &share, 10), STAGING_NONE);
+    assert_int_equal(staging_take(&staging, &users[1], &share, 100), STAGING_NONE);
     assert_false(staging_is_starved(&staging, &users[1], 150, 50));
     assert_true(staging_is_starved(&staging, &users[1], 151, 50));
     assert_false(staging_is_starved(&staging, &users[0], 1000, 50)); /* it does not wait */
-    staging_give(&staging, &users[0], a, 160); /* something moves: not starved */
+    staging_give(&staging, &users[0], &share, a, 160); /* something moves: not starved */
     assert_false(staging_is_starved(&staging, &users[1], 210, 50));
     assert_true(staging_is_starved(&staging, &users[1], 211, 50));
-    assert_int_equal(staging_take(&staging, &users[1], 212), a);
+    assert_int_equal(staging_take(&staging, &users[1], &share, 212), a);
     assert_false(staging_is_starved(&staging, &users[1], 1000, 50));
+    staging_free(&staging);
+}
+
+/* However many do not answer, each leaves something to the next. */
+static void each_peer_has_its_share(void **state)
+{
+    (void)state;
+    enum { SILENT = 6 };
+    struct staging staging;
+    struct staging_user user;
+    struct staging_share shares[SILENT + 1] = {{0}};
+    assert_int_equal(staging_init(&staging, 64 * STAGING_CHUNK_MIN), YOLK_OK);
+    assert_int_equal(staging.count, 64);
+    staging_user_init(&user);
+    for (uint32_t i = 0; i < SILENT; i++) {
+        uint32_t before = staging.free;
+        assert_false(staging_has_share(&staging, &shares[i]));
+        while (!staging_has_share(&staging, &shares[i]))
+            assert_int_not_equal(staging_take(&staging, &user, &shares[i], 1), STAGING_NONE);
+        assert_true(staging.free > 0 && shares[i].held <= (before + 1) / 2);
+    }
+    assert_int_equal(shares[0].held, 32);
+    assert_int_equal(staging.free, 1);
+    assert_false(staging_has_share(&staging, &shares[SILENT]));
+    uint32_t chunk = staging_take(&staging, &user, &shares[SILENT], 1);
+    assert_int_not_equal(chunk, STAGING_NONE);
+    /* Nothing is left: who has something waits outside of the queue, who has nothing stands in it.
+     */
+    assert_true(staging_has_share(&staging, &shares[0]));
+    assert_int_equal(staging_take(&staging, &user, &(struct staging_share){0}, 1), STAGING_NONE);
+    assert_true(staging_waits(&user));
+    staging_give(&staging, &user, &shares[SILENT], chunk, 2);
+    assert_false(staging_has_share(&staging, &shares[SILENT]));
     staging_free(&staging);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_peer_has_its_share),
         cmocka_unit_test(how_it_is_cut),
         cmocka_unit_test(turns),
         cmocka_unit_test(starving),

@@ -20,6 +20,7 @@
 #include "engine/topology.h"
 #include "platform/memory.h"
 #include "platform/sysfs.h"
+#include "platform/temporary_kit.h"
 
 /* ---- trees ---- */
 
@@ -51,10 +52,11 @@ static void plant(const char *root, char *line)
     fclose(file);
 }
 
-static void make_tree(const char *name, char root[64])
+static void make_tree(const char *name, char root[TEMPORARY_MAX])
 {
     char line[1024];
-    snprintf(root, 64, "/tmp/yolk-topology-XXXXXX");
+    snprintf(root, TEMPORARY_MAX, "yolk-topology-XXXXXX");
+    temporary_path(root);
     assert_non_null(mkdtemp(root));
     snprintf(line, sizeof(line), "%s/test/fixtures/%s", YOLK_SOURCE_DIR, name);
     FILE *file = fopen(line, "re");
@@ -87,7 +89,7 @@ static void remove_tree(const char *path)
 
 static struct topology *read_fixture(const char *name)
 {
-    char root[64];
+    char root[TEMPORARY_MAX];
     struct topology *t;
     make_tree(name, root);
     assert_int_equal(topology_read(root, &t), YOLK_OK);
@@ -555,7 +557,7 @@ static void c119_the_routable_gid_with_a_net_device_is_chosen(void **state)
 static void gid_tables_are_read(void **state)
 {
     (void)state;
-    char root[64];
+    char root[TEMPORARY_MAX];
     struct topology_gid table[8];
     int index;
     make_tree("sysfs-two-sockets.txt", root);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine's instances of transports: checked tables, started endpoints, their order. */
+#define LOG_ROOM "engine"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/internal.h"
 
 static enum yolk_status no_memory_alloc(void *endpoint, uint64_t size, struct yolk_memory *out)
@@ -46,6 +48,18 @@ static enum yolk_status no_target_map(void *endpoint, void *target, const void *
 {
     (void)endpoint, (void)target, (void)base, (void)size;
     return YOLK_ERR_UNSUPPORTED;
+}
+
+static enum yolk_status no_target_map_gpu(void *endpoint, void *target, const void **base,
+                                          uint64_t *size)
+{
+    return no_target_map(endpoint, target, base, size);
+}
+
+static enum yolk_status no_check_reach(void *endpoint, void *target, uint64_t offset, uint64_t size)
+{
+    (void)endpoint, (void)target, (void)offset, (void)size;
+    return YOLK_OK;
 }
 
 static void no_cancel(void *channel, uint64_t cookie)
@@ -116,6 +130,8 @@ static enum yolk_status check_required(const struct yolk_transport_ops *ops)
     }
     if ((ops->caps & YOLK_CAP_MAP) != 0)
         NEED(target_map);
+    if ((ops->caps & YOLK_CAP_MAP_GPU) != 0)
+        NEED(target_map_gpu);
 #undef NEED
     if (used > 0)
         return base_fail(YOLK_ERR_CONFIG, 0, "transport %s lacks required hooks:%s", ops->name,
@@ -159,6 +175,8 @@ enum yolk_status engine_transport_adopt(const struct yolk_transport_ops *given,
     STUB(fence_session);
     STUB(unserve);
     STUB(target_map);
+    STUB(target_map_gpu);
+    STUB(check_reach);
     STUB(cancel);
     STUB(wait_fds);
     STUB(flush);
@@ -191,6 +209,35 @@ static bool is_listed(const char *list, const char *name)
     return false;
 }
 
+/* Of all that there are here or at upstream; another name is a slip, or a plug-in's that is not
+ * loaded. */
+static bool is_known(const struct yolk_engine *engine, const char *name)
+{
+    static const char *const elsewhere[] = {"loop", "shm",    "tcp",   "uring", "posix",
+                                            "gds",  "nvlink", "mnnvl", "ucx",   "rdma",
+                                            "null", "trace",  "fault", "cxl",   "ascend"};
+    for (uint32_t i = 0; i < engine->transport_count; i++)
+        if (is_listed(name, engine->transports[i].ops.name))
+            return true;
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+        if (is_listed(name, elsewhere[i]))
+            return true;
+    return false;
+}
+
+static void tell_of_slips(const struct yolk_engine *engine, const char *list)
+{
+    char name[64];
+    while (list != NULL && *list != '\0') {
+        size_t size = strcspn(list, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)(size < 60 ? size : 60), list);
+        if (size > 0 && !is_known(engine, name))
+            log_warn("transports_off: \"%s\" is no transport, so nothing is turned off by it",
+                     name);
+        list += size + (list[size] == ',');
+    }
+}
+
 /* False, with the reason: what the engine cuts by would never fit. */
 static bool limits_are_fit(struct transport *transport)
 {
@@ -215,6 +262,8 @@ static void start_one(struct yolk_engine *engine, struct transport *transport,
     enum yolk_status status = transport->ops.probe(options, &probe);
     if (status == YOLK_OK)
         status = transport->ops.init(options, &endpoint);
+    if (probe.off)
+        atomic_store(&transport->told, true);
     if (status != YOLK_OK) {
         const char *why = probe.reason[0] != '\0' ? probe.reason : yolk_last_error();
         snprintf(transport->reason, sizeof(transport->reason), "%s%s%.400s", yolk_strerror(status),
@@ -270,6 +319,7 @@ enum yolk_status engine_transports_start(struct yolk_engine *engine,
     each.now_ns = engine->now_ns;
     each.clock_self = engine->clock_self;
     each.yolk = engine_plugin_host();
+    tell_of_slips(engine, options->transports_off);
     uint32_t usable = 0;
     char reasons[900] = "";
     size_t used = 0;

@@ -26,6 +26,8 @@ void master_config_default(struct master_config *config)
         .resend_ms = 1000,
         .eviction_high_watermark_ratio = 0.95,
         .eviction_ratio = 0.05,
+        .gds_eviction_high_watermark_ratio = 0.95,
+        .gds_eviction_ratio = 0.05,
         .offload_watermark_ratio = 0.7,
         .offload_wait_ms = 2000,
         .max_sessions = MAX_SESSIONS,
@@ -82,6 +84,10 @@ static void fill_defaults(struct master_config *config)
         config->eviction_high_watermark_ratio = normal.eviction_high_watermark_ratio;
     if (config->eviction_ratio <= 0)
         config->eviction_ratio = normal.eviction_ratio;
+    if (config->gds_eviction_high_watermark_ratio <= 0)
+        config->gds_eviction_high_watermark_ratio = normal.gds_eviction_high_watermark_ratio;
+    if (config->gds_eviction_ratio <= 0)
+        config->gds_eviction_ratio = normal.gds_eviction_ratio;
     if (config->hard_pin_ratio <= 0)
         config->hard_pin_ratio = normal.hard_pin_ratio;
     if (config->offload_watermark_ratio <= 0)
@@ -95,6 +101,15 @@ uint64_t master_random(struct master_core *core)
 {
     core->random += 0x9e3779b97f4a7c15ull;
     return base_mix64(core->random);
+}
+
+/* A power of two: enough for the objects there may be. */
+static uint64_t ghost_count(uint64_t objects)
+{
+    uint64_t count = 1024;
+    while (count < MASTER_GHOSTS && count < objects)
+        count *= 2;
+    return count;
 }
 
 enum yolk_status master_core_create(const struct master_config *config, uint64_t now_ns,
@@ -124,16 +139,20 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     base_slab_init(&core->extent_slab, sizeof(struct master_extent));
     core->op_buckets = 1024;
     core->op_table = base_calloc(core->op_buckets, sizeof(struct master_op *));
-    core->ghosts = base_calloc(MASTER_GHOSTS, sizeof(uint64_t));
+    core->ghost_mask = ghost_count(core->config.max_objects) - 1;
+    core->ghosts = base_calloc(core->ghost_mask + 1, sizeof(uint64_t));
     core->collected = base_malloc(sizeof *core->collected);
     bool listens = core->config.policy->looked_up != NULL;
     if (listens) {
         core->looked_up = base_calloc(core->config.max_keys, sizeof(struct master_object *));
         core->looked_up_hashes = base_calloc(core->config.max_keys, sizeof(uint64_t));
     }
-    size_t state_size = core->config.policy->state_size;
-    if (state_size > 0)
-        core->policy_state = base_calloc(1, state_size);
+    bool remembers = core->config.policy->state_size != NULL;
+    if (remembers)
+        core->policy_state =
+            base_calloc(1, core->config.policy->state_size(core->config.max_objects));
+    if (core->policy_state != NULL)
+        core->config.policy->state_init(core->policy_state, core->config.max_objects);
     enum yolk_status status = master_extras_init(core);
     if (status == YOLK_ERR_CONFIG) {
         master_core_destroy(core);
@@ -144,7 +163,7 @@ enum yolk_status master_core_create(const struct master_config *config, uint64_t
     if (status != YOLK_OK || core->op_table == NULL || core->ghosts == NULL ||
         core->collected == NULL ||
         (listens && (core->looked_up == NULL || core->looked_up_hashes == NULL)) ||
-        (state_size > 0 && core->policy_state == NULL)) {
+        (remembers && core->policy_state == NULL)) {
         master_core_destroy(core);
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a master");
     }
@@ -310,6 +329,8 @@ static void perform(struct master_core *core, uint16_t kind, const union wire_an
         CASE(WIRE_STAT, master_stat);
         CASE(WIRE_RENEW, master_renew);
         CASE(WIRE_REPLICA_BAD, master_replica_bad);
+        CASE(WIRE_REPLICA_CLEAR, master_replica_clear);
+        CASE(WIRE_GDS_ROOM, master_gds_room);
         CASE(WIRE_FACTS_ACK, master_facts_ack);
         CASE(WIRE_TASKS_DONE, master_tasks_done);
         CASE(WIRE_FENCED, master_fenced);
@@ -321,7 +342,7 @@ static void perform(struct master_core *core, uint16_t kind, const union wire_an
 
 static bool is_ours(uint16_t kind)
 {
-    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_REPLICA_BAD && kind % 2 == 0 &&
+    return (kind >= WIRE_SESSION_OPEN && kind <= WIRE_GDS_ROOM && kind % 2 == 0 &&
             wire_kind_info(kind) != NULL) ||
            kind == WIRE_FACTS_ACK || kind == WIRE_FENCED || kind == WIRE_TASKS_DONE;
 }

@@ -41,7 +41,9 @@ struct master_config {
     uint64_t stall_ms;          /* a gap between calls beyond this is the master's own stall */
     uint64_t resend_ms;         /* an unanswered push is sent again after this */
     double eviction_high_watermark_ratio;
-    double eviction_ratio;          /* background eviction goes this far below the watermark */
+    double eviction_ratio; /* background eviction goes this far below the watermark */
+    double gds_eviction_high_watermark_ratio; /* the same two of GDS files */
+    double gds_eviction_ratio;
     double offload_watermark_ratio; /* what is in use above this is copied to disk ahead */
     uint64_t offload_wait_ms;       /* without a copy for so long, what goes is dropped */
     bool keep_on_disk;              /* a hot object is not copied back to memory */
@@ -56,8 +58,9 @@ struct master_config {
     uint64_t max_objects;
     uint64_t soft_pin_ttl_ms; /* of a put that names none */
     uint64_t soft_pin_ttl_max_ms;
-    double hard_pin_ratio; /* of a segment that may be hard-pinned */
-    const char *tenants;   /* NAME=SIZE,…; NULL or "": only the default one. Borrowed by create */
+    double hard_pin_ratio;    /* of a segment that may be hard-pinned */
+    bool place_by_controller; /* evenly over memory controllers; else by capacity */
+    const char *tenants; /* NAME=SIZE,…; NULL or "": only the default one. Borrowed by create */
     const struct master_policy *policy; /* policy.h; NULL: master_policy_prefix */
     uint32_t step;                      /* objects one turn of background work may touch */
     uint32_t fact_batch;                /* records in one FACTS push */
@@ -67,7 +70,7 @@ struct master_config {
 void master_config_default(struct master_config *config);
 
 enum master_fact_kind {
-    MASTER_FACT_MOUNTED = 1,     /* segment, size, name in `key`, medium, storage_id */
+    MASTER_FACT_MOUNTED = 1,     /* segment, size, name in `key`, medium, storage */
     MASTER_FACT_UNMOUNTED,       /* segment */
     MASTER_FACT_COMMITTED,       /* key, size, places */
     MASTER_FACT_REMOVED,         /* key: removed, evicted, or expired with its last replica */
@@ -77,7 +80,8 @@ enum master_fact_kind {
 struct master_place {
     uint64_t segment;
     uint64_t offset;
-    uint32_t checksum; /* of the value, on a disk */
+    uint64_t allocated; /* bytes taken there */
+    uint32_t checksum;  /* of the value, on a disk */
 };
 
 /* What happened, without any decision: enough to rebuild the index in another core. Borrowed for
@@ -88,8 +92,9 @@ struct master_fact {
     uint64_t size;
     const void *key; /* MOUNTED: the name */
     size_t key_size;
-    uint32_t medium;           /* enum wire_medium */
-    const uint8_t *storage_id; /* of a disk */
+    uint32_t medium;             /* enum wire_medium */
+    const uint8_t *storage_id;   /* of a disk */
+    uint64_t storage_generation; /* of GDS */
     const struct master_place *places;
     uint32_t place_count;
 };
@@ -125,6 +130,14 @@ struct master_sink {
     X(disk_limbo_bytes, "master_disk_limbo_bytes", "bytes on disks given up but not yet reusable") \
     X(disk_lost_bytes, "master_disk_lost_bytes", "bytes in use on lost disks")                     \
     X(disk_extents, "master_disk_extents", "extents in use on disks, limbo included")              \
+    X(gds_segments, "master_gds_segments", "mounted GDS files")                                    \
+    X(gds_capacity_bytes, "master_gds_total_capacity_bytes", "bytes of mounted GDS files")         \
+    X(gds_live_bytes, "master_gds_allocated_bytes", "bytes of readable replicas in GDS files")     \
+    X(gds_open_bytes, "master_gds_processing_bytes", "bytes being written in GDS files")           \
+    X(gds_limbo_bytes, "master_gds_limbo_bytes", "bytes in GDS files given up and not yet freed")  \
+    X(gds_lost_bytes, "master_gds_lost_bytes", "bytes in use in GDS files whose owner is away")    \
+    X(gds_extents, "master_gds_extents", "extents in use in GDS files, limbo included")            \
+    X(gds_objects, "master_gds_key_count", "keys with a readable replica in a GDS file")           \
     X(disks_failing, "master_disk_failing", "mounted disks that failed the last copy to them")     \
     X(disks_full, "master_disk_full", "mounted disks that had no room for the last copy to them")  \
     X(tasks, "master_tasks", "copies between memory and disk asked for and not answered")          \
@@ -145,6 +158,9 @@ struct master_sink {
     X(get_hit_bytes_memory, "master_get_memory_hit_bytes_total", "bytes of keys found in memory")  \
     X(get_hits_disk, "master_get_disk_hits_total", "keys found by get on a disk only")             \
     X(get_hit_bytes_disk, "master_get_disk_hit_bytes_total", "bytes of keys found on a disk only") \
+    X(get_hits_gds, "master_get_gds_hits_total",                                                   \
+      "keys found by get in a GDS file, the asker's own or as the only place")                     \
+    X(get_hit_bytes_gds, "master_get_gds_hit_bytes_total", "bytes of keys found in a GDS file")    \
     X(miss_never_stored, "master_get_miss_never_stored_total", "get of a key not known of")        \
     X(miss_evicted, "master_get_miss_evicted_total", "get of a key evicted not long ago")          \
     X(miss_expired, "master_get_miss_expired_total",                                               \
@@ -173,9 +189,20 @@ struct master_sink {
       "evictions withheld because another of the group is leased or read")                         \
     X(group_overflows, "master_group_overflow_total", "keys that their group had no place for")    \
     X(memory_evictions, "master_memory_evicted_key_count",                                         \
-      "keys evicted from memory that stay on a disk")                                              \
+      "keys evicted from memory that stay on a disk or in a GDS file")                             \
     X(disk_evictions, "master_disk_evicted_key_count", "replicas evicted from disks")              \
     X(disk_evicted_bytes, "master_disk_evicted_size_bytes", "bytes evicted from disks")            \
+    X(gds_starts, "master_gds_put_start_total", "replicas in GDS files begun")                     \
+    X(gds_only, "master_gds_only_total", "of those, of keys for which there was no memory")        \
+    X(gds_ends, "master_gds_put_end_total", "replicas in GDS files committed")                     \
+    X(gds_refused, "master_gds_refused_total", "keys refused for their GDS descriptor")            \
+    X(gds_evictions, "master_gds_evicted_key_count", "replicas evicted from GDS files")            \
+    X(gds_evicted_bytes, "master_gds_evicted_size_bytes", "bytes evicted from GDS files")          \
+    X(gds_rooms, "master_gds_room_total", "requests for room in a GDS file")                       \
+    X(gds_no_room, "master_gds_room_failed_total", "of those, with nothing to evict")              \
+    X(replica_clears, "master_replica_clear_total", "keys that lost replicas by replica clear")    \
+    X(replica_clears_refused, "master_replica_clear_refused_total",                                \
+      "keys that replica clear left as they were: unknown, leased, being written, not there")      \
     X(offloads, "master_offload_asked_total", "copies to disk asked for")                          \
     X(offloads_done, "master_offload_done_total", "copies to disk made")                           \
     X(offload_bytes, "master_offload_bytes_total", "bytes of copies to disk made")                 \

@@ -45,12 +45,15 @@ static void drop(struct master_core *core, struct master_extent *extent)
     const struct master_object *object = extent->object;
     uint64_t size = master_extent_size(extent);
     core->stats.doomed += extent->list == IN_PROBED;
-    if (master_segment_is_disk(extent->segment)) {
+    if (extent->segment->medium == WIRE_MEDIUM_GDS) {
+        core->stats.gds_evictions++;
+        core->stats.gds_evicted_bytes += size;
+    } else if (master_segment_is_disk(extent->segment)) {
         core->stats.disk_evictions++;
         core->stats.disk_evicted_bytes += size;
     } else {
         core->stats.evicted_bytes += size;
-        core->stats.memory_evictions += master_object_disk(object) != NULL;
+        core->stats.memory_evictions += master_object_on_file(object);
     }
     core->stats.evictions += object->extent_count == 1;
     core->stats.soft_evictions += extent->list == IN_SOFT;
@@ -147,10 +150,13 @@ bool master_evict_background(struct master_core *core, struct master_segment *se
     return_probed(core, segment, budget);
     if (segment->state != SEGMENT_OPEN)
         return false;
+    bool gds = segment->medium == WIRE_MEDIUM_GDS;
+    double begin = gds ? core->config.gds_eviction_high_watermark_ratio
+                       : core->config.eviction_high_watermark_ratio;
+    double depth = gds ? core->config.gds_eviction_ratio : core->config.eviction_ratio;
     uint64_t used = segment->live_bytes + segment->open_bytes;
-    double high = (double)segment->size * core->config.eviction_high_watermark_ratio;
-    double low = (double)segment->size *
-                 (core->config.eviction_high_watermark_ratio - core->config.eviction_ratio);
+    double high = (double)segment->size * begin;
+    double low = (double)segment->size * (begin - depth);
     if (!segment->evicting && (double)used <= high)
         return false;
     segment->evicting = (double)used > low;

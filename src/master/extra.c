@@ -129,11 +129,13 @@ void master_extra_end(struct master_core *core, struct master_object *object)
 void master_extra_count(struct master_core *core, const struct master_extent *extent,
                         const struct master_object *object, int sign)
 {
-    if (master_segment_is_disk(extent->segment))
+    if (extent->segment->medium == WIRE_MEDIUM_LOCAL_DISK)
         return;
     uint64_t size = (uint64_t)sign * master_extent_size(extent);
     if (object->pin == PIN_HARD)
         extent->segment->hard_bytes += size;
+    if (extent->segment->medium == WIRE_MEDIUM_GDS)
+        return;
     const struct master_extra *extra = master_extra_of(core, object);
     if (extra != NULL && extra->tenant != NULL)
         extra->tenant->used_bytes += size;

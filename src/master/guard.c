@@ -174,6 +174,7 @@ static enum yolk_status exist_one(struct master_core *core, void *self,
 {
     (void)self;
     struct master_object *object = master_object_find(core, key->bytes, key->hash);
+    master_keys_saw(core, key, object);
     if (object == NULL || !master_object_readable(object)) {
         core->stats.exist_misses++;
         return YOLK_ERR_NOT_FOUND;
@@ -194,7 +195,7 @@ void master_exist(struct master_core *core, const struct wire_keys_request *msg)
     if (master_keys_enter(core, &msg->request, msg->keys, WIRE_EXIST, &keys) == NULL)
         return;
     master_keys_answer(core, WIRE_EXIST, &keys, exist_one, NULL);
-    master_keys_looked_up(core, &msg->request, msg->keys, WIRE_EXIST);
+    master_keys_seen(core, &msg->request, WIRE_EXIST);
 }
 
 static void count_miss(struct master_core *core, const struct master_object *object, uint64_t hash)
@@ -210,13 +211,22 @@ static void count_miss(struct master_core *core, const struct master_object *obj
         core->stats.miss_never_stored++;
 }
 
-static void count_hit(struct master_core *core, const struct master_object *object, bool in_memory)
+static void count_hit(struct master_core *core, const struct master_object *object,
+                      enum wire_medium tier)
 {
-    core->stats.get_hits++;
-    core->stats.get_hit_bytes += object->size;
-    *(in_memory ? &core->stats.get_hits_memory : &core->stats.get_hits_disk) += 1;
-    *(in_memory ? &core->stats.get_hit_bytes_memory : &core->stats.get_hit_bytes_disk) +=
-        object->size;
+    struct master_stats *stats = &core->stats;
+    stats->get_hits++;
+    stats->get_hit_bytes += object->size;
+    if (tier == WIRE_MEDIUM_MEMORY) {
+        stats->get_hits_memory++;
+        stats->get_hit_bytes_memory += object->size;
+    } else if (tier == WIRE_MEDIUM_LOCAL_DISK) {
+        stats->get_hits_disk++;
+        stats->get_hit_bytes_disk += object->size;
+    } else {
+        stats->get_hits_gds++;
+        stats->get_hit_bytes_gds += object->size;
+    }
 }
 
 /* The object's readable replicas of one medium; without an operation they are only told. */
@@ -235,6 +245,10 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
         enum yolk_status status = op == NULL ? YOLK_OK : master_op_guard(core, op, extent);
         if (status == YOLK_OK)
             status = wire_replica_append(&core->list[1], &replica);
+        if (status == YOLK_OK && medium == WIRE_MEDIUM_GDS) {
+            struct wire_gds gds = master_gds_of(extent);
+            status = wire_gds_append(&core->list[2], &gds);
+        }
         if (status != YOLK_OK)
             return status;
         (*count)++;
@@ -243,20 +257,46 @@ static enum yolk_status guard_medium(struct master_core *core, struct master_op 
 }
 
 struct getting {
+    const struct master_session *session;
     struct master_op *op; /* NULL: a peek */
     bool pin;
     bool unused; /* nothing in it counts as used */
 };
 
 /* Found, and used by this get. */
-static void use(struct master_core *core, struct master_object *object, bool in_memory)
+static void use(struct master_core *core, struct master_object *object, enum wire_medium tier)
 {
-    count_hit(core, object, in_memory);
+    count_hit(core, object, tier);
     object->lease_until = core->now + master_ms(core->config.lease_ttl_ms);
     if (object->has_extra)
         master_group_leased(core, object);
-    if (!in_memory)
+    if (tier == WIRE_MEDIUM_LOCAL_DISK)
         master_tier_hit(core, master_object_disk(object));
+}
+
+/* All replicas of the object, those in memory first; and where the asker will read: in memory, else
+ * in its own GDS file, on a disk, in another's GDS file. */
+static enum yolk_status guard_all(struct master_core *core, const struct getting *getting,
+                                  struct master_object *object, uint32_t *count,
+                                  enum wire_medium *tier)
+{
+    struct master_op *op = getting->op;
+    uint32_t in_memory, with_disk;
+    enum yolk_status status = guard_medium(core, op, object, WIRE_MEDIUM_MEMORY, count);
+    in_memory = *count;
+    if (status == YOLK_OK)
+        status = guard_medium(core, op, object, WIRE_MEDIUM_LOCAL_DISK, count);
+    with_disk = *count;
+    if (status == YOLK_OK && core->gds_count > 0)
+        status = guard_medium(core, op, object, WIRE_MEDIUM_GDS, count);
+    *tier = WIRE_MEDIUM_MEMORY;
+    if (in_memory > 0 || object->size == 0)
+        return status;
+    bool own = false;
+    if (*count > with_disk)
+        own = master_object_on(object, WIRE_MEDIUM_GDS)->segment->owner == getting->session;
+    *tier = with_disk > 0 && !own ? WIRE_MEDIUM_LOCAL_DISK : WIRE_MEDIUM_GDS;
+    return status;
 }
 
 /* One key of a get: its result, its replicas appended to list[1], each guarded by the operation. */
@@ -274,22 +314,21 @@ static struct wire_result guard_one(struct master_core *core, struct getting *ge
             count_miss(core, object, key->hash);
         return result;
     }
-    result.status = guard_medium(core, op, object, WIRE_MEDIUM_MEMORY, &result.replica_count);
-    bool in_memory = result.replica_count > 0 || object->size == 0;
-    if (result.status == YOLK_OK)
-        result.status =
-            guard_medium(core, op, object, WIRE_MEDIUM_LOCAL_DISK, &result.replica_count);
+    size_t gds_before = core->list[2].size;
+    enum wire_medium tier;
+    result.status = guard_all(core, getting, object, &result.replica_count, &tier);
     if (result.status != YOLK_OK) {
         /* Guards taken meanwhile stay until the op ends: harmless. */
         core->stats.miss_error += op != NULL;
         core->list[1].size = (size_t)result.first * WIRE_REPLICA_SIZE;
+        core->list[2].size = gds_before;
         result.replica_count = 0;
         return result;
     }
-    if (getting->pin && !in_memory)
+    if (getting->pin && tier != WIRE_MEDIUM_MEMORY)
         getting->unused = true;
     if (!getting->unused)
-        use(core, object, in_memory);
+        use(core, object, tier);
     result.size = object->size;
     return result;
 }
@@ -312,7 +351,7 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
         return;
     }
     bool peek = (msg->flags & WIRE_GET_PEEK) != 0;
-    struct getting getting = {.pin = msg->flags & WIRE_GET_PIN, .unused = peek};
+    struct getting getting = {.session = session, .pin = msg->flags & WIRE_GET_PIN, .unused = peek};
     if (!peek)
         getting.op = master_op_get(core, session, msg->request.op);
     if (!peek && getting.op == NULL) {
@@ -322,6 +361,7 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
     }
     base_buf_clear(&core->list[0]);
     base_buf_clear(&core->list[1]);
+    base_buf_clear(&core->list[2]);
     enum yolk_status status = master_keys_walk(core, &keys, get_one, &getting);
     if (!peek) {
         getting.op->pinned |= getting.pin;
@@ -331,7 +371,8 @@ void master_get_start(struct master_core *core, const struct wire_get_start *msg
     struct wire_get_start_reply reply = {.status = status,
                                          .guard_ttl_ms = core->config.guard_ttl_ms,
                                          .results = wire_view_buf(&core->list[0]),
-                                         .replicas = wire_view_buf(&core->list[1])};
+                                         .replicas = wire_view_buf(&core->list[1]),
+                                         .gds = wire_view_buf(&core->list[2])};
     master_reply(core, WIRE_GET_START_REPLY, &reply);
     if (!getting.unused)
         master_keys_looked_up(core, &msg->request, msg->keys, WIRE_GET_START);

@@ -102,6 +102,31 @@ void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_key
     master_reply(core, kind + 1, &reply);
 }
 
+void master_keys_saw(struct master_core *core, const struct master_key *key,
+                     struct master_object *object)
+{
+    if (core->looked_up == NULL)
+        return;
+    core->looked_up_hashes[key->index] = key->hash;
+    core->looked_up[key->index] = object;
+    core->looked_up_count = key->index + 1;
+}
+
+void master_keys_seen(struct master_core *core, const struct wire_request *request, uint16_t kind)
+{
+    if (core->looked_up == NULL)
+        return;
+    struct master_lookup lookup = {
+        .kind = kind,
+        .session = request->session,
+        .count = core->looked_up_count,
+        .objects = core->looked_up,
+        .hashes = core->looked_up_hashes,
+    };
+    core->looked_up_count = 0;
+    core->config.policy->looked_up(core->policy_state, &lookup);
+}
+
 void master_keys_looked_up(struct master_core *core, const struct wire_request *request,
                            struct wire_view list, uint16_t kind)
 {
@@ -111,15 +136,7 @@ void master_keys_looked_up(struct master_core *core, const struct wire_request *
     if (core->looked_up == NULL || wire_keys_open(list, core->config.max_keys, &keys) != YOLK_OK)
         return;
     /* Found anew: a put may have evicted what an earlier key of the same request found. */
-    struct master_lookup lookup = {
-        .kind = kind,
-        .session = request->session,
-        .objects = core->looked_up,
-        .hashes = core->looked_up_hashes,
-    };
-    for (ahead_begin(core, &keys, &ahead); ahead_next(core, &ahead, &key) != NULL; lookup.count++) {
-        core->looked_up_hashes[lookup.count] = key.hash;
-        core->looked_up[lookup.count] = master_object_find(core, key.bytes, key.hash);
-    }
-    core->config.policy->looked_up(core->policy_state, &lookup);
+    for (ahead_begin(core, &keys, &ahead); ahead_next(core, &ahead, &key) != NULL;)
+        master_keys_saw(core, &key, master_object_find(core, key.bytes, key.hash));
+    master_keys_seen(core, request, kind);
 }

@@ -91,6 +91,46 @@ static void collect(void *self, struct master_index_entry *entry)
         all->objects[all->count++] = (struct master_object *)entry;
 }
 
+static enum yolk_status clear_object(struct master_core *core, struct master_object *object,
+                                     struct wire_view name)
+{
+    if (name.size == 0)
+        return remove_object(core, object, false);
+    if (object->put != NULL)
+        return YOLK_ERR_NOT_READY;
+    if (master_lease_until(core, object) > core->now || master_object_guarded(object))
+        return YOLK_ERR_HAS_LEASE;
+    uint32_t found = 0, count = object->extent_count;
+    for (struct master_extent *extent = object->extents, *next; count > 0; extent = next, count--) {
+        next = extent->next;
+        if (master_segment_is_disk(extent->segment) ||
+            !master_segment_is_named(extent->segment, name))
+            continue;
+        found++;
+        master_replica_drop(core, extent, GHOST_NONE); /* the last one takes the key along */
+    }
+    return found > 0 ? YOLK_OK : YOLK_ERR_NOT_FOUND;
+}
+
+static enum yolk_status clear_one(struct master_core *core, void *self,
+                                  const struct master_key *key)
+{
+    const struct wire_replica_clear *msg = self;
+    struct master_object *object = master_object_find(core, key->bytes, key->hash);
+    enum yolk_status status =
+        object == NULL ? YOLK_ERR_NOT_FOUND : clear_object(core, object, msg->segment);
+    ++*(status == YOLK_OK ? &core->stats.replica_clears : &core->stats.replica_clears_refused);
+    return status;
+}
+
+void master_replica_clear(struct master_core *core, const struct wire_replica_clear *msg)
+{
+    struct wire_keys keys;
+    struct wire_replica_clear copy = *msg;
+    if (master_keys_enter(core, &msg->request, msg->keys, WIRE_REPLICA_CLEAR, &keys) != NULL)
+        master_keys_answer(core, WIRE_REPLICA_CLEAR, &keys, clear_one, &copy);
+}
+
 /* One piece of the first job; true when there is more. */
 bool master_jobs_tick(struct master_core *core)
 {

@@ -10,17 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of what a client wrote into its own file nobody told the checksum. */
+static bool is_content(const struct master_segment *segment, const struct master_extent *extent,
+                       struct wire_offer offer)
+{
+    return !master_segment_is_disk(segment) || extent->checksum == offer.checksum ||
+           (segment->medium == WIRE_MEDIUM_GDS && extent->checksum == 0);
+}
+
 /* The segment was known: only what is remembered at this very place comes back. A key removed or
  * put anew meanwhile does not. */
-static bool confirm(struct master_segment *segment, struct master_extent *extent,
-                    struct wire_view key, struct wire_offer offer)
+static bool confirm(struct master_core *core, struct master_segment *segment,
+                    struct master_extent *extent, struct wire_view key, struct wire_offer offer)
 {
     struct master_object *object = extent->object;
     if (extent->state != EXTENT_LIVE || object == NULL || object->put != NULL ||
         object->size != offer.size || object->entry.key_size != key.size ||
-        (master_segment_is_disk(segment) && extent->checksum != offer.checksum) ||
-        memcmp(object->key, key.data, key.size) != 0)
+        !is_content(segment, extent, offer) || memcmp(object->key, key.data, key.size) != 0)
         return false;
+    if (extent->checksum != offer.checksum && master_segment_is_disk(segment)) {
+        master_emit_replica_removed(core, extent);
+        extent->checksum = offer.checksum;
+        master_emit_committed(core, object);
+    }
     if (extent->epoch != segment->epoch) {
         extent->epoch = segment->epoch;
         if (extent->fact_state == FACT_PLACED_QUEUED)
@@ -63,22 +75,19 @@ static bool may_join(const struct master_object *object, const struct master_seg
         return true;
     if (object->put != NULL || object->size != offer.size || object->upserted)
         return false;
-    const struct master_extent *disk = master_object_disk(object);
+    const struct master_extent *same = master_object_on(object, segment->medium);
     if (master_segment_is_disk(segment))
-        return disk == NULL || !master_extent_readable(disk);
-    if (object->extent_count - (disk != NULL) >= MASTER_MAX_REPLICAS)
-        return false;
-    MASTER_EXTENTS_FOREACH(extent, object)
-    if (extent->segment == segment)
-        return false;
-    return true;
+        return same == NULL || !master_extent_readable(same);
+    return master_object_takes(object, segment);
 }
 
 static void join(struct master_core *core, struct master_object *object,
                  struct master_extent *extent, uint32_t checksum)
 {
-    struct master_extent *old = master_object_disk(object);
-    if (old != NULL && master_segment_is_disk(extent->segment))
+    struct master_extent *old = master_segment_is_disk(extent->segment)
+                                    ? master_object_on(object, extent->segment->medium)
+                                    : NULL;
+    if (old != NULL)
         master_extent_drop(core, old);
     master_extent_set_state(extent, EXTENT_LIVE);
     extent->fact_state = FACT_PLACED_SENT; /* for all this core knows */
@@ -100,7 +109,7 @@ static bool accept_one(struct master_core *core, struct master_segment *segment,
     struct master_extent *extent =
         handle == BASE_EXTENTS_NONE ? NULL : base_extents_owner(segment->alloc, handle);
     if (extent != NULL && extent->state != EXTENT_DEAD)
-        return confirm(segment, extent, key, offer);
+        return confirm(core, segment, extent, key, offer);
     struct master_object *object = master_object_find(core, key, at->hash);
     /* Only a new master takes the owner's word alone. A held extent may lie there already: DEAD,
      * never told. */
@@ -150,8 +159,9 @@ static enum yolk_status offer_one(struct master_core *core, void *self,
     bool again = master_segment_is_disk(segment) && offer.offset < segment->offered_to;
     if (offering->closed || again) {
         uint32_t handle = base_extents_find(segment->alloc, offer.offset);
-        taken = handle != BASE_EXTENTS_NONE &&
-                confirm(segment, base_extents_owner(segment->alloc, handle), key->bytes, offer);
+        taken =
+            handle != BASE_EXTENTS_NONE &&
+            confirm(core, segment, base_extents_owner(segment->alloc, handle), key->bytes, offer);
     } else {
         segment->offered_to = offer.offset + 1;
         taken = accept_one(core, segment, key, offer, pinned);
@@ -231,8 +241,10 @@ static enum yolk_status replay_mounted(struct master_core *core, const struct ma
     segment->id = fact->segment;
     core->by_slot[slot] = segment;
     segment->replayed = true;
-    if (fact->medium == WIRE_MEDIUM_LOCAL_DISK && fact->storage_id != NULL) {
-        segment->medium = WIRE_MEDIUM_LOCAL_DISK;
+    if (fact->medium != WIRE_MEDIUM_MEMORY && fact->storage_id != NULL) {
+        segment->medium = fact->medium;
+        segment->storage_generation = fact->storage_generation;
+        core->gds_count += segment->medium == WIRE_MEDIUM_GDS;
         memcpy(segment->storage_id, fact->storage_id, WIRE_ID_SIZE);
         return master_storage_note(core, fact->storage_id);
     }
@@ -260,8 +272,9 @@ static enum yolk_status replay_committed(struct master_core *core, const struct 
         struct master_segment *segment = master_segment_find(core, place->segment);
         if (segment == NULL || !may_join(object, segment, offer) || fact->size == 0)
             continue;
+        uint64_t room = place->allocated != 0 ? place->allocated : offer_room(segment, offer);
         struct master_extent *extent =
-            master_extent_reserve(segment, place->offset, offer_room(segment, offer), EXTENT_DEAD);
+            master_extent_reserve(segment, place->offset, room, EXTENT_DEAD);
         if (extent == NULL)
             continue; /* said before */
         join(core, object, extent, place->checksum);

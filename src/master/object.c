@@ -97,8 +97,8 @@ void master_emit_committed(struct master_core *core, const struct master_object 
     struct master_place places[MASTER_MAX_EXTENTS];
     uint32_t count = 0;
     MASTER_EXTENTS_FOREACH(extent, object)
-    places[count++] =
-        (struct master_place){extent->segment->id, master_extent_offset(extent), extent->checksum};
+    places[count++] = (struct master_place){extent->segment->id, master_extent_offset(extent),
+                                            master_extent_size(extent), extent->checksum};
     struct master_fact fact = {.kind = MASTER_FACT_COMMITTED,
                                .size = object->size,
                                .key = object->key,
@@ -108,13 +108,13 @@ void master_emit_committed(struct master_core *core, const struct master_object 
     core->sink->fact(core->sink->self, &fact);
 }
 
-static void emit_replica_removed(struct master_core *core, const struct master_extent *extent)
+void master_emit_replica_removed(struct master_core *core, const struct master_extent *extent)
 {
     const struct master_object *object = extent->object;
     if (object == NULL || object->put != NULL || core->sink == NULL || core->sink->fact == NULL)
         return;
     struct master_place place = {extent->segment->id, master_extent_offset(extent),
-                                 extent->checksum};
+                                 master_extent_size(extent), extent->checksum};
     struct master_fact fact = {.kind = MASTER_FACT_REPLICA_REMOVED,
                                .size = object->size,
                                .key = object->key,
@@ -173,17 +173,37 @@ bool master_object_readable(const struct master_object *object)
     return false;
 }
 
-bool master_segment_is_disk(const struct master_segment *segment)
+struct master_extent *master_object_on(const struct master_object *object, enum wire_medium medium)
 {
-    return segment->medium == WIRE_MEDIUM_LOCAL_DISK;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (extent->segment->medium == medium)
+        return extent;
+    return NULL;
 }
 
 struct master_extent *master_object_disk(const struct master_object *object)
 {
+    return master_object_on(object, WIRE_MEDIUM_LOCAL_DISK);
+}
+
+bool master_object_on_file(const struct master_object *object)
+{
     MASTER_EXTENTS_FOREACH(extent, object)
     if (master_segment_is_disk(extent->segment))
-        return extent;
-    return NULL;
+        return true;
+    return false;
+}
+
+bool master_object_takes(const struct master_object *object, const struct master_segment *memory)
+{
+    uint32_t count = 0;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    {
+        if (extent->segment == memory)
+            return false;
+        count += !master_segment_is_disk(extent->segment);
+    }
+    return count < MASTER_MAX_REPLICAS;
 }
 
 bool master_extent_spare(const struct master_extent *extent)
@@ -451,7 +471,7 @@ static void give_up(struct master_core *core, struct master_extent *extent)
 
 void master_extent_drop(struct master_core *core, struct master_extent *extent)
 {
-    emit_replica_removed(core, extent);
+    master_emit_replica_removed(core, extent);
     give_up(core, extent);
 }
 
@@ -472,19 +492,26 @@ void master_extent_writer_done(struct master_core *core, struct master_extent *e
     for (uint32_t i = 0; i < put->extent_count; i++)
         if (put->extents[i] == extent)
             put->extents[i] = put->extents[--put->extent_count];
-    put->op->session->pending_bytes -= master_extent_size(extent);
+    /* What is written in files is no space that others wait for. */
+    if (!master_segment_is_disk(extent->segment))
+        put->op->session->pending_bytes -= master_extent_size(extent);
     extent->put = NULL;
     master_extent_settle(core, extent);
 }
 
 void master_extent_settle(struct master_core *core, struct master_extent *extent)
 {
-    (void)core;
     struct master_segment *segment = extent->segment;
-    if (extent->state != EXTENT_DEAD || extent->refs > 0)
+    if (extent->state != EXTENT_DEAD)
         return;
+    if (extent->refs > 0) {
+        if (mutated(MUT_FREED_UNDER_READER) && extent->fact_state == FACT_PLACED_SENT)
+            tell_disk(extent);
+        return;
+    }
     bool forgotten = segment->state == SEGMENT_GONE; /* nobody allocates there again */
-    if (extent->fact_state == FACT_PLACED_SENT && master_segment_is_disk(segment))
+    if (extent->fact_state == FACT_PLACED_SENT && master_segment_is_disk(segment) &&
+        (extent->put == NULL || forgotten))
         tell_disk(extent);
     if (extent->put != NULL && !forgotten) {
         if (!mutated(MUT_REUSE_UNDER_WRITER))
@@ -496,15 +523,12 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
         extent->awaits_ack = true;
         return;
     }
+    if (extent->put != NULL) {
+        master_extent_writer_done(core, extent); /* comes back here */
+        return;
+    }
     if (extent->awaits_ack)
         segment->ack_bytes -= master_extent_size(extent);
-    if (extent->put != NULL) {
-        struct master_put *put = extent->put;
-        for (uint32_t i = 0; i < put->extent_count; i++)
-            if (put->extents[i] == extent)
-                put->extents[i] = put->extents[--put->extent_count];
-        put->op->session->pending_bytes -= master_extent_size(extent);
-    }
     base_list_remove(&extent->fact);
     segment->dead_bytes -= master_extent_size(extent);
     base_extents_release(segment->alloc, extent->handle);
@@ -515,11 +539,11 @@ void master_extent_settle(struct master_core *core, struct master_extent *extent
  */
 void master_ghost_set(struct master_core *core, uint64_t hash, int reason)
 {
-    core->ghosts[hash % MASTER_GHOSTS] = (hash & ~3ull) | (uint64_t)reason;
+    core->ghosts[hash & core->ghost_mask] = (hash & ~3ull) | (uint64_t)reason;
 }
 
 int master_ghost_get(const struct master_core *core, uint64_t hash)
 {
-    uint64_t ghost = core->ghosts[hash % MASTER_GHOSTS];
+    uint64_t ghost = core->ghosts[hash & core->ghost_mask];
     return (ghost & ~3ull) == (hash & ~3ull) ? (int)(ghost & 3) : GHOST_NONE;
 }

@@ -35,7 +35,7 @@ void master_pin_hard(struct master_core *core, struct master_object *object)
     core->extras.soft_count -= object->pin == PIN_SOFT;
     object->pin = PIN_HARD;
     MASTER_EXTENTS_FOREACH(extent, object)
-    if (!master_segment_is_disk(extent->segment))
+    if (extent->segment->medium != WIRE_MEDIUM_LOCAL_DISK)
         extent->segment->hard_bytes += master_extent_size(extent);
     restand(object);
 }

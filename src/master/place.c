@@ -12,6 +12,7 @@ struct choice {
     struct master_extent *const *taken; /* other replicas: each goes to a segment of its own */
     uint32_t count;
     bool doubtful_too; /* there is no other */
+    uint64_t ahead;    /* segments whose controller is further ahead are not taken */
 };
 
 /* The owner may be dead or cut off: its connection ended, or a writer gave up there and it has not
@@ -49,29 +50,52 @@ static bool usable(const struct master_segment *segment, const struct choice *ch
     return fits;
 }
 
+static bool is_next(const struct master_segment *segment, const struct choice *choice)
+{
+    return segment->ahead <= choice->ahead && usable(segment, choice);
+}
+
 static uint64_t usable_bytes(const struct master_core *core, const struct choice *choice)
 {
     uint64_t total = 0;
     BASE_LIST_FOREACH(node, &core->segments)
     {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        total += usable(segment, choice) ? segment->size : 0;
+        total += is_next(segment, choice) ? segment->size : 0;
     }
     return total;
 }
 
+/* Those of the controllers that are behind, if values are spread over these. */
+static void look_behind(const struct master_core *core, struct choice *choice)
+{
+    uint64_t least = UINT64_MAX;
+    choice->ahead = UINT64_MAX;
+    if (!core->config.place_by_controller)
+        return;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        if (segment->ahead < least && is_next(segment, choice))
+            least = segment->ahead;
+    }
+    choice->ahead = least;
+}
+
 static struct master_segment *pick(struct master_core *core, struct choice *choice)
 {
+    look_behind(core, choice);
     uint64_t total = usable_bytes(core, choice);
     if (total == 0) {
         choice->doubtful_too = true;
+        look_behind(core, choice);
         total = usable_bytes(core, choice);
     }
     uint64_t at = total == 0 ? 0 : master_random(core) % total;
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (!usable(segment, choice))
+        if (!is_next(segment, choice))
             continue;
         if (at < segment->size)
             return segment;
@@ -96,14 +120,18 @@ static struct master_segment *freest(struct master_core *core, uint64_t size,
     return best;
 }
 
-static struct master_extent *take(struct master_segment *segment, uint64_t size)
+static struct master_extent *take(struct master_core *core, struct master_segment *segment,
+                                  uint64_t size)
 {
     struct master_extent *extent = master_extent_take(segment, size, EXTENT_OPEN);
-    segment->put_count += extent != NULL;
+    if (extent != NULL) {
+        segment->put_count++;
+        master_spread_placed(core, segment, size);
+    }
     return extent;
 }
 
-static bool is_named(const struct master_segment *segment, struct wire_view name)
+bool master_segment_is_named(const struct master_segment *segment, struct wire_view name)
 {
     return segment->name != NULL && strlen(segment->name) == name.size &&
            memcmp(segment->name, name.data, name.size) == 0;
@@ -116,7 +144,7 @@ static struct master_extent *take_preferred(struct master_core *core, const stru
     struct master_segment *same =
         wish->segment == 0 ? NULL : master_segment_find(core, wish->segment);
     struct master_extent *extent =
-        same != NULL && usable(same, choice) ? take(same, choice->size) : NULL;
+        same != NULL && usable(same, choice) ? take(core, same, choice->size) : NULL;
     struct wire_keys names;
     struct wire_view name;
     if (extent != NULL || wish->preferred.size == 0 ||
@@ -126,8 +154,8 @@ static struct master_extent *take_preferred(struct master_core *core, const stru
         BASE_LIST_FOREACH(node, &core->segments)
         {
             struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-            if (extent == NULL && is_named(segment, name) && usable(segment, choice))
-                extent = take(segment, choice->size);
+            if (extent == NULL && master_segment_is_named(segment, name) && usable(segment, choice))
+                extent = take(core, segment, choice->size);
         }
     }
     return extent;
@@ -140,7 +168,7 @@ static bool is_preferred(const struct master_segment *segment, const struct mast
     if (wire_keys_open(wish->preferred, MAX_PREFERRED, &names) != YOLK_OK)
         return false;
     while (wire_keys_next(&names, &name))
-        if (is_named(segment, name))
+        if (master_segment_is_named(segment, name))
             return true;
     return false;
 }
@@ -152,7 +180,7 @@ static struct master_extent *take_any(struct master_core *core, struct choice *c
     struct master_segment *first = pick(core, choice);
     if (first == NULL)
         return NULL;
-    struct master_extent *extent = take(first, size);
+    struct master_extent *extent = take(core, first, size);
     if (extent != NULL)
         return extent;
     /* Space given up now is clean only after its owner's answer. While enough of it is on the way,
@@ -164,38 +192,44 @@ static struct master_extent *take_any(struct master_core *core, struct choice *c
         first->ack_bytes < size) {
         (void)master_evict(core, first, size - first->ack_bytes, core->config.step);
         /* What no owner was told of is clean at once. */
-        extent = take(first, size);
+        extent = take(core, first, size);
         if (extent != NULL)
             return extent;
     }
-    return spill == NULL ? NULL : take(spill, size);
+    /* It was its turn all the same. */
+    master_spread_placed(core, first, size);
+    return spill == NULL ? NULL : take(core, spill, size);
 }
 
-/* An owner has only to answer: that it knows of all sessions (of one that is new, or it is), or
- * that what was evicted is gone. */
-static bool is_soon(const struct master_core *core, const struct choice *choice)
+/* An owner has only to answer: that it knows of all sessions (of one that is new, or it is), which
+ * is `unopened`, or that what was evicted is gone. */
+static void look_ahead(const struct master_core *core, const struct choice *choice,
+                       struct master_wish *wish)
 {
     BASE_LIST_FOREACH(node, &core->segments)
     {
         const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (may_be_given(segment, choice) && !is_doubtful(segment) &&
-            choice->size <= base_extents_capacity(segment->alloc) &&
-            (!master_segment_knows_sessions(segment) || segment->ack_bytes > 0))
-            return true;
+        if (!may_be_given(segment, choice) || is_doubtful(segment) ||
+            choice->size > base_extents_capacity(segment->alloc))
+            continue;
+        bool unopened = !master_segment_knows_sessions(segment);
+        wish->unopened = wish->unopened || unopened;
+        wish->soon = wish->soon || unopened || segment->ack_bytes > 0;
     }
-    return false;
 }
 
 struct master_extent *master_place(struct master_core *core, uint64_t size,
                                    struct master_extent *const *taken, uint32_t count,
                                    struct master_wish *wish)
 {
-    struct choice choice = {core, wish, size, taken, count, false};
+    struct choice choice = {core, wish, size, taken, count, false, UINT64_MAX};
     struct master_extent *extent = take_preferred(core, &choice);
     if (extent != NULL)
         return extent;
     extent = take_any(core, &choice);
-    wish->soon = extent == NULL && is_soon(core, &choice);
+    wish->soon = wish->unopened = false;
+    if (extent == NULL)
+        look_ahead(core, &choice, wish);
     core->stats.put_not_preferred +=
         extent != NULL && wish->preferred.size > 0 && !is_preferred(extent->segment, wish);
     return extent;

@@ -19,7 +19,8 @@
  *     object->note     8 bytes in each object,  as long as the object is there. Points in them to
  *                      other objects have to be given up in `removed`.
  *     the order        `order_size` bytes a segment.
- *     the state        `state_size` bytes a master; outlives the orders, which are told of it.
+ *     the state        `state_size` bytes a master, by how many objects it may have, made ready by
+ *                      `state_init`; outlives the orders, which are told of it.
  *
  * Requests come in batches that mean something: the keys of one EXIST, GET_START or PUT_START are
  * mostly the blocks of one prompt, from its beginning, so that each is of use only together with
@@ -57,7 +58,9 @@ struct master_lookup {
 
 struct master_policy {
     const char *name;
-    size_t state_size, order_size;
+    size_t (*state_size)(uint64_t objects); /* NULL: none, and no state_init */
+    void (*state_init)(void *state, uint64_t objects);
+    size_t order_size;
     void (*order_init)(void *order, void *state);
     void (*inserted)(void *order, struct master_extent *extent);
     void (*touched)(void *order, struct master_extent *extent);

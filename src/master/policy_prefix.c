@@ -36,9 +36,10 @@ enum {
     CLASSES = CLASS_AGAIN + 2,
     AGES = 65, /* two an octave of 32 bits, and none */
     WAYS = 8,
-    GHOSTS = 1 << 20, /* keys that are not stored: 8 MiB */
-    PANEL = 1 << 15,  /* keys that are watched: 256 KiB */
+    GHOSTS = 1 << 20, /* keys that are not stored: 8 MiB, less where there can be few objects */
+    PANEL = 1 << 15,  /* keys that are watched: 256 KiB, or less */
     PANEL_SPAN = 8,   /* the panel is to watch that many times the objects there are */
+    TABLE_MIN = 1024,
     LEARN_KEYS_MIN = 1024,
     USES_MAX = 3,
     TAG_SHIFT = 40,
@@ -64,7 +65,8 @@ struct state {
     uint64_t objects;
     double hits[CLASSES][AGES], lost[CLASSES][AGES];
     double worth[CLASSES][AGES];
-    uint64_t panel[PANEL], ghosts[GHOSTS];
+    uint32_t panel_size, ghosts_size;
+    uint64_t *ghosts, panel[]; /* behind each other */
 };
 
 struct order {
@@ -195,7 +197,7 @@ static void learn(struct state *state)
     double lost[CLASSES][AGES], all_hits[AGES] = {0}, all_lost[AGES] = {0};
     double risk[AGES], common[AGES], hazard[AGES];
     memcpy(lost, state->lost, sizeof lost);
-    for (uint32_t i = 0; i < PANEL; i++)
+    for (uint32_t i = 0; i < state->panel_size; i++)
         if (state->panel[i] != 0) {
             struct record record = unpack(state->panel[i]);
             lost[record.class][bucket(state->clock - record.stamp)]++;
@@ -223,10 +225,10 @@ static void learn(struct state *state)
 static void fit_panel(struct state *state)
 {
     uint64_t wanted = state->objects * PANEL_SPAN / (state->panel_mask + 1ull);
-    if (wanted <= PANEL || state->panel_mask > UINT16_MAX)
+    if (wanted <= state->panel_size || state->panel_mask > UINT16_MAX)
         return;
     state->panel_mask = state->panel_mask * 2 + 1;
-    for (uint32_t i = 0; i < PANEL; i++)
+    for (uint32_t i = 0; i < state->panel_size; i++)
         if ((state->panel[i] >> TAG_SHIFT & state->panel_mask) != 0)
             state->panel[i] = 0;
 }
@@ -246,7 +248,7 @@ static void watch(struct state *state, uint64_t hash, struct record record)
 {
     if ((tag_of(hash) & state->panel_mask) != 0)
         return;
-    uint64_t *room, *word = find(state->panel, PANEL, state->clock, hash, &room);
+    uint64_t *room, *word = find(state->panel, state->panel_size, state->clock, hash, &room);
     if (word != NULL || *room != 0) {
         struct record before = unpack(word != NULL ? *word : *room);
         (word != NULL ? state->hits
@@ -275,7 +277,7 @@ static struct record recall(struct state *state, struct master_object *object, u
 {
     if (object != NULL && object->note.word != 0)
         return record_of(object);
-    uint64_t *room, *ghost = find(state->ghosts, GHOSTS, state->clock, hash, &room);
+    uint64_t *room, *ghost = find(state->ghosts, state->ghosts_size, state->clock, hash, &room);
     return ghost == NULL ? (struct record){0} : unpack(*ghost);
 }
 
@@ -287,7 +289,7 @@ static void remember(struct state *state, struct master_object *object, uint64_t
         object->note.word = pack(record, place_of(object));
         return;
     }
-    uint64_t *room, *ghost = find(state->ghosts, GHOSTS, state->clock, hash, &room);
+    uint64_t *room, *ghost = find(state->ghosts, state->ghosts_size, state->clock, hash, &room);
     *(ghost != NULL ? ghost : room) = pack(record, tag_of(hash));
 }
 
@@ -413,9 +415,33 @@ static bool admits(void *self, const struct master_object *object)
            worth(order->state, record_of(object)) >= worth(order->state, record_of(other->object));
 }
 
+/* Of a table that is to know PANEL_SPAN times the objects there can be, up to a bound. */
+static uint32_t table_size(uint32_t most, uint64_t objects)
+{
+    uint32_t size = TABLE_MIN;
+    while (size < most && size / PANEL_SPAN < objects)
+        size *= 2;
+    return size;
+}
+
+static size_t state_size(uint64_t objects)
+{
+    size_t words = (size_t)table_size(PANEL, objects) + table_size(GHOSTS, objects);
+    return sizeof(struct state) + words * sizeof(uint64_t);
+}
+
+static void state_init(void *self, uint64_t objects)
+{
+    struct state *state = self;
+    state->panel_size = table_size(PANEL, objects);
+    state->ghosts_size = table_size(GHOSTS, objects);
+    state->ghosts = state->panel + state->panel_size;
+}
+
 const struct master_policy master_policy_prefix = {
     .name = "prefix",
-    .state_size = sizeof(struct state),
+    .state_size = state_size,
+    .state_init = state_init,
     .order_size = sizeof(struct order),
     .order_init = order_init,
     .inserted = add,

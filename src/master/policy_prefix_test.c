@@ -26,7 +26,7 @@ static struct master_put being_put = {.state = PUT_OPEN};
 static int start(void **unused)
 {
     (void)unused;
-    state = calloc(1, policy->state_size);
+    state = calloc(1, policy->state_size(UINT64_MAX));
     order = calloc(1, policy->order_size);
     objects = calloc(KEYS, sizeof *objects);
     extents = calloc(KEYS, sizeof *extents);
@@ -38,6 +38,7 @@ static int start(void **unused)
         extents[i].object = &objects[i];
         base_list_init(&extents[i].order);
     }
+    policy->state_init(state, UINT64_MAX);
     policy->order_init(order, state);
     return 0;
 }

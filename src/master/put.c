@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/mutation.h"
 #include "master/state.h"
+#include "wire/ticket.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -180,10 +181,12 @@ static struct wire_result answer_again(struct master_core *core, struct master_p
         struct master_extent *extent = put->extents[i];
         struct master_segment *segment = extent->segment;
         struct wire_replica replica = {.segment = segment->id,
-                                       .offset = master_extent_offset(extent)};
-        uint8_t ticket[WIRE_TICKET_SIZE];
-        master_ticket(segment->ticket_key, segment->id, replica.offset, put->size,
-                      put->op->session->id, put->op->op, ticket);
+                                       .offset = master_extent_offset(extent),
+                                       .medium = segment->medium};
+        uint8_t ticket[WIRE_TICKET_SIZE] = {0};
+        if (!master_segment_is_disk(segment))
+            wire_ticket_mac(segment->ticket_key, segment->id, replica.offset, put->size,
+                            put->op->session->id, put->op->op, ticket);
         result.status = wire_replica_append(&core->list[1], &replica);
         if (result.status == YOLK_OK)
             result.status = wire_ticket_append(&core->list[2], ticket);
@@ -228,6 +231,7 @@ struct starting {
     struct wire_keys groups;
     struct wire_view group; /* of the key at hand */
     uint32_t want;          /* replicas */
+    struct master_gdss gds;
     bool upsert;
     uint64_t first_segment; /* where the first key went, when all are to go there */
 };
@@ -297,9 +301,37 @@ static enum yolk_status no_place(struct master_core *core, const struct master_w
     return master_may_fit(core, size) ? YOLK_ERR_NO_SPACE : YOLK_ERR_TOO_LARGE;
 }
 
+/* Space for the put: in memory, in the client's own file, or in both. */
+static enum yolk_status find_places(struct master_core *core, struct starting *starting,
+                                    const struct master_key *key, struct master_put *put,
+                                    struct master_wish *wish)
+{
+    take_space(core, put, starting->want, wish);
+    bool limited = wish->limited && !wish->open && !wish->over_quota;
+    uint32_t in_memory = put->extent_count;
+    bool fewer = in_memory < starting->want;
+    bool gds_only = in_memory == 0 && starting->gds.given && !limited;
+    if (in_memory == 0 && !gds_only)
+        return no_place(core, wish, put->size);
+    /* With a file to go to only what comes at once is waited for. */
+    bool more = gds_only ? wish->unopened : wish->soon;
+    if (fewer && more && (starting->msg->flags & WIRE_PUT_ALL_COPIES))
+        return YOLK_ERR_AGAIN;
+    enum yolk_status status = master_gds_take(core, &starting->gds, key, put, wish->replaced);
+    if (status != YOLK_OK)
+        return status;
+    core->stats.gds_only += gds_only;
+    core->stats.put_short += fewer && !gds_only;
+    if ((starting->msg->flags & WIRE_PUT_SAME_SEGMENT) && starting->first_segment == 0 &&
+        in_memory > 0)
+        starting->first_segment = put->extents[0]->segment->id;
+    return YOLK_OK;
+}
+
 /* Space for the put, and what else it asked for. */
 static enum yolk_status equip(struct master_core *core, struct starting *starting,
-                              struct master_put *put, const struct master_object *old)
+                              const struct master_key *key, struct master_put *put,
+                              const struct master_object *old)
 {
     struct master_wish wish = {.preferred = starting->msg->preferred,
                                .segment = starting->first_segment,
@@ -311,18 +343,7 @@ static enum yolk_status equip(struct master_core *core, struct starting *startin
     if (old != NULL && old->pin == PIN_HARD)
         master_pin_hard(core, put->object);
     wish.hard = put->object->pin == PIN_HARD;
-    if (put->size == 0)
-        return YOLK_OK;
-    take_space(core, put, starting->want, &wish);
-    if (put->extent_count == 0)
-        return no_place(core, &wish, put->size);
-    bool fewer = put->extent_count < starting->want;
-    if (fewer && wish.soon && (starting->msg->flags & WIRE_PUT_ALL_COPIES))
-        return YOLK_ERR_AGAIN;
-    core->stats.put_short += fewer;
-    if ((starting->msg->flags & WIRE_PUT_SAME_SEGMENT) && starting->first_segment == 0)
-        starting->first_segment = put->extents[0]->segment->id;
-    return YOLK_OK;
+    return put->size == 0 ? YOLK_OK : find_places(core, starting, key, put, &wish);
 }
 
 static enum yolk_status start_one(struct master_core *core, struct starting *starting,
@@ -337,6 +358,9 @@ static enum yolk_status start_one(struct master_core *core, struct starting *sta
     struct master_object *old = master_object_find(core, key->bytes, key->hash);
     if (!starting->upsert && old != NULL && (old->put != NULL || master_object_readable(old)))
         return YOLK_ERR_EXISTS;
+    status = master_gds_check(core, &starting->gds, key, size);
+    if (status != YOLK_OK)
+        return status;
     struct master_put *put = make_put(starting->op, key, size, starting->upsert);
     if (put == NULL)
         return YOLK_ERR_NO_MEMORY;
@@ -355,7 +379,7 @@ static enum yolk_status start_one(struct master_core *core, struct starting *sta
     put->deadline = core->now + master_ms(core->config.put_timeout_ms);
     put_link(starting->op, put);
     /* Making an object may have evicted the old one. */
-    status = equip(core, starting, put,
+    status = equip(core, starting, key, put,
                    old == NULL ? NULL : master_object_find(core, key->bytes, key->hash));
     if (status != YOLK_OK) {
         master_put_cancel(core, put);
@@ -381,11 +405,11 @@ static struct wire_result place_one(struct master_core *core, struct starting *s
             return result;
         core->stats.put_starts++;
     }
-    if (put->size != size) {
-        struct wire_result result = {.status = YOLK_ERR_INVALID};
-        return result; /* another message under the same name, or the key twice in one */
-    }
-    return answer_again(core, put);
+    struct wire_result result = {.status = master_gds_same(core, &starting->gds, key, put)};
+    if (put->size != size)
+        result.status = YOLK_ERR_INVALID;
+    /* else another message under the same name, or the key twice in one */
+    return result.status == YOLK_OK ? answer_again(core, put) : result;
 }
 
 static enum yolk_status put_one(struct master_core *core, void *self, const struct master_key *key)
@@ -394,6 +418,7 @@ static enum yolk_status put_one(struct master_core *core, void *self, const stru
     uint64_t size = wire_u64s_at(starting->msg->sizes, key->index);
     if (starting->msg->groups.size > 0 && !wire_keys_next(&starting->groups, &starting->group))
         return YOLK_ERR_INVALID;
+    master_gds_next(&starting->gds);
     struct wire_result result = place_one(core, starting, key, size);
     return wire_result_append(&core->list[0], &result);
 }
@@ -414,7 +439,7 @@ static const char *check_start(struct master_core *core, const struct wire_put_s
     if (msg->preferred.size > 0 && wire_keys_open(msg->preferred, MAX_PREFERRED, &names) != YOLK_OK)
         return "a bad list of preferred segments";
     if (msg->groups.size == 0)
-        return NULL;
+        return master_gds_begin(core, &starting->gds, msg, count);
     if (wire_keys_open(msg->groups, core->config.max_keys, &names) != YOLK_OK ||
         names.count != count)
         return "not one group a key";
@@ -422,7 +447,7 @@ static const char *check_start(struct master_core *core, const struct wire_put_s
     while (wire_keys_next(&names, &one))
         if (one.size > MAX_GROUP_SIZE)
             return "a group's id of more than 255 bytes";
-    return NULL;
+    return master_gds_begin(core, &starting->gds, msg, count);
 }
 
 void master_put_start(struct master_core *core, const struct wire_put_start *msg)
@@ -434,6 +459,7 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
         return;
     struct starting starting = {.msg = msg,
                                 .want = msg->replica_num == 0 ? 1 : msg->replica_num,
+                                .gds.session = session,
                                 .upsert = (msg->flags & WIRE_PUT_UPSERT) != 0};
     const char *wrong = check_start(core, msg, keys.count, &starting);
     if (wrong != NULL) {
@@ -456,11 +482,16 @@ void master_put_start(struct master_core *core, const struct wire_put_start *msg
     enum yolk_status status = master_keys_walk(core, &keys, put_one, &starting);
     op->put_cursor = &op->puts;
     master_op_reap(core, op);
-    struct wire_put_start_reply reply = {.status = status,
+    struct base_buf why;
+    base_buf_init(&why, MAX_FRAME_BODY);
+    enum yolk_status told = master_gds_end(&starting.gds, keys.count, &why);
+    struct wire_put_start_reply reply = {.status = status != YOLK_OK ? status : told,
+                                         .why = wire_view_buf(&why),
                                          .results = wire_view_buf(&core->list[0]),
                                          .replicas = wire_view_buf(&core->list[1]),
                                          .tickets = wire_view_buf(&core->list[2])};
     master_reply(core, WIRE_PUT_START_REPLY, &reply);
+    base_buf_free(&why);
     master_keys_looked_up(core, &msg->request, msg->keys, WIRE_PUT_START);
 }
 
@@ -549,7 +580,10 @@ static enum yolk_status commit(struct master_core *core, struct master_put *put)
     {
         master_extent_set_state(extent, EXTENT_LIVE);
         master_extent_use(extent);
-        master_fact_placed(extent);
+        if (extent->fact_state == FACT_NONE)
+            master_fact_placed(extent);
+        else
+            core->stats.gds_ends++; /* its owner knows */
     }
     master_emit_committed(core, object);
     return is_untold(core, put) ? YOLK_ERR_AGAIN : YOLK_OK;

@@ -83,6 +83,7 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
     base_list_remove(&segment->dirty_link);
     core->by_slot[segment->slot] = NULL;
     core->segment_count--;
+    core->gds_count -= segment->medium == WIRE_MEDIUM_GDS;
     base_extents_destroy(segment->alloc);
     free(segment->session_facts);
     free(segment->waits);
@@ -186,7 +187,7 @@ static struct master_segment *find_disk(struct master_core *core,
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
-        if (segment->state != SEGMENT_GONE && master_segment_is_disk(segment) &&
+        if (segment->state != SEGMENT_GONE && segment->medium == msg->medium &&
             memcmp(segment->storage_id, msg->storage_id, WIRE_ID_SIZE) == 0)
             return segment;
     }
@@ -202,7 +203,9 @@ static struct master_segment *find_repeated(struct master_core *core,
         struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
         if (segment->owner == session && segment->mount_op == msg->request.op &&
             segment->mount_prior == msg->generation && segment->size == msg->size &&
-            segment->medium == msg->medium && strlen(segment->name) == msg->name.size &&
+            segment->medium == msg->medium &&
+            segment->storage_generation == msg->storage_generation &&
+            strlen(segment->name) == msg->name.size &&
             (msg->name.size == 0 || memcmp(segment->name, msg->name.data, msg->name.size) == 0))
             return segment;
     }
@@ -217,7 +220,7 @@ static bool set_waits(struct master_core *core, struct master_segment *segment,
     free(segment->waits);
     segment->waits = NULL;
     segment->wait_count = 0;
-    if (count == 0 || msg->medium == WIRE_MEDIUM_LOCAL_DISK) /* its owner alone writes there */
+    if (count == 0 || msg->medium != WIRE_MEDIUM_MEMORY) /* its owner alone writes there */
         return true;
     segment->waits = base_calloc(count, sizeof *segment->waits);
     if (segment->waits == NULL)
@@ -251,14 +254,25 @@ static const char *bad_mount(const struct master_core *core, const struct wire_s
         return "too many old sessions";
     if (msg->medium == WIRE_MEDIUM_MEMORY)
         return NULL;
-    if (msg->medium != WIRE_MEDIUM_LOCAL_DISK)
-        return "medium is neither memory (0) nor local disk (2)";
+    if (!wire_medium_known(msg->medium))
+        return "medium is neither memory (0) nor local disk (2) nor GDS (5)";
     static const uint8_t none[WIRE_ID_SIZE];
     if (memcmp(msg->storage_id, none, WIRE_ID_SIZE) == 0)
-        return "a local disk without a storage_id";
+        return "a local disk or a GDS file without a storage_id";
     if (msg->size % MASTER_DISK_UNIT != 0)
-        return "size of a local disk is not a multiple of 4096";
+        return "size of a local disk or a GDS file is not a multiple of 4096";
+    if (msg->medium == WIRE_MEDIUM_GDS && msg->storage_generation == 0)
+        return "a GDS file without a storage_generation";
     return NULL;
+}
+
+/* A session has at most one GDS file: whose descriptors are meant is never a question. */
+static bool has_other(const struct master_core *core, const struct master_session *session,
+                      const struct wire_segment_mount *msg)
+{
+    const struct master_segment *file =
+        msg->medium == WIRE_MEDIUM_GDS ? master_gds_file(core, session) : NULL;
+    return file != NULL && memcmp(file->storage_id, msg->storage_id, WIRE_ID_SIZE) != 0;
 }
 
 static void answer_unmount(struct master_core *core, struct master_segment *segment,
@@ -313,7 +327,9 @@ static struct master_segment *create_for(struct master_core *core,
     struct master_segment *segment = master_segment_create(core, msg->size, msg->generation);
     if (segment == NULL || msg->medium == WIRE_MEDIUM_MEMORY)
         return segment;
-    segment->medium = WIRE_MEDIUM_LOCAL_DISK;
+    segment->medium = msg->medium;
+    segment->storage_generation = msg->storage_generation;
+    core->gds_count += segment->medium == WIRE_MEDIUM_GDS;
     memcpy(segment->storage_id, msg->storage_id, WIRE_ID_SIZE);
     segment->trusting = !master_storage_seen(core, msg->storage_id);
     if (master_storage_note(core, msg->storage_id) == YOLK_OK)
@@ -338,12 +354,20 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
         answer_mount(core, YOLK_OK, segment->id, "");
         return;
     }
-    bool disk = msg->medium == WIRE_MEDIUM_LOCAL_DISK;
+    bool disk = msg->medium != WIRE_MEDIUM_MEMORY;
+    if (disk && has_other(core, session, msg)) {
+        answer_mount(core, YOLK_ERR_EXISTS, 0, "the session has registered another GDS file");
+        return;
+    }
     segment = disk ? find_disk(core, msg) : find_prior(core, session, msg);
     bool known = segment != NULL;
     /* Two processes cannot have it: the other one is dead, and its memory with it. */
     if (disk && known && segment->owner != NULL && segment->owner != session)
         master_session_expire(core, segment->owner);
+    if (known && segment->storage_generation != msg->storage_generation) {
+        master_segment_go(core, segment); /* the file was made anew: what it held is gone */
+        known = false;
+    }
     if (!known) {
         segment = create_for(core, msg);
         if (segment == NULL) {
@@ -365,6 +389,7 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
     free(segment->name);
     segment->endpoints = endpoints;
     segment->name = name;
+    master_spread_mounted(core, segment);
     adopt(core, segment, session, msg, known);
     BASE_LIST_FOREACH_SAFE(node, &core->sessions)
     {
@@ -380,7 +405,8 @@ void master_segment_mount(struct master_core *core, const struct wire_segment_mo
                                    .key = segment->name,
                                    .key_size = strlen(segment->name),
                                    .medium = segment->medium,
-                                   .storage_id = segment->storage_id};
+                                   .storage_id = segment->storage_id,
+                                   .storage_generation = segment->storage_generation};
         core->sink->fact(core->sink->self, &fact);
     }
     answer_mount(core, YOLK_OK, segment->id, "");

@@ -459,6 +459,14 @@ static void leave_segments(struct master_core *core, struct master_session *sess
     }
 }
 
+/* Into a file only its owner writes, who is told when to stop by the end of its mount. */
+static void quit_files(struct master_core *core, struct master_put *put)
+{
+    for (uint32_t i = put->extent_count; i-- > 0;)
+        if (master_segment_is_disk(put->extents[i]->segment))
+            master_extent_writer_done(core, put->extents[i]);
+}
+
 /* A pin is for memory that is mapped; of a disk nothing is. */
 static void unpin_disks(struct master_core *core, struct master_op *op)
 {
@@ -487,7 +495,11 @@ static void make_zombie(struct master_core *core, struct master_session *session
     {
         struct master_op *op = BASE_CONTAINER(node, struct master_op, session_link);
         BASE_LIST_FOREACH(link, &op->puts)
-        master_put_expire(core, BASE_CONTAINER(link, struct master_put, op_link));
+        {
+            struct master_put *put = BASE_CONTAINER(link, struct master_put, op_link);
+            master_put_expire(core, put);
+            quit_files(core, put);
+        }
         if (op->pinned)
             unpin_disks(core, op);
         master_op_reap(core, op);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "master/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,28 +17,34 @@ const size_t master_stat_row_count = sizeof master_stat_rows / sizeof master_sta
 
 /* Gauges that each medium has for itself. */
 struct sums {
-    uint64_t *live, *limbo, *lost, *extents;
+    uint64_t *live, *open, *limbo, *lost, *extents;
 };
 
 static struct sums sums_of(const struct master_segment *segment, struct master_stats *stats)
 {
-    if (master_segment_is_disk(segment))
-        return (struct sums){&stats->disk_live_bytes, &stats->disk_limbo_bytes,
+    if (segment->medium == WIRE_MEDIUM_GDS)
+        return (struct sums){&stats->gds_live_bytes, &stats->gds_open_bytes,
+                             &stats->gds_limbo_bytes, &stats->gds_lost_bytes, &stats->gds_extents};
+    if (master_segment_is_disk(segment)) /* nothing is ever open there */
+        return (struct sums){&stats->disk_live_bytes, &stats->open_bytes, &stats->disk_limbo_bytes,
                              &stats->disk_lost_bytes, &stats->disk_extents};
-    return (struct sums){&stats->live_bytes, &stats->limbo_bytes, &stats->lost_bytes,
-                         &stats->extents};
+    return (struct sums){&stats->live_bytes, &stats->open_bytes, &stats->limbo_bytes,
+                         &stats->lost_bytes, &stats->extents};
 }
 
 /* Whether it is lost. */
 static bool count_mount(const struct master_segment *segment, struct master_stats *stats)
 {
     bool lost = segment->state == SEGMENT_LOST || segment->state == SEGMENT_GONE;
-    bool disk = master_segment_is_disk(segment);
+    bool disk = segment->medium == WIRE_MEDIUM_LOCAL_DISK, gds = segment->medium == WIRE_MEDIUM_GDS;
     stats->segments++;
     stats->segments_open += segment->state == SEGMENT_OPEN;
     stats->segments_lost += lost;
     stats->disk_segments += disk && !lost;
-    *(disk ? &stats->disk_capacity_bytes : &stats->capacity_bytes) += lost ? 0 : segment->size;
+    stats->gds_segments += gds && !lost;
+    *(disk  ? &stats->disk_capacity_bytes
+      : gds ? &stats->gds_capacity_bytes
+            : &stats->capacity_bytes) += lost ? 0 : segment->size;
     stats->disks_failing += segment->tier.mate != NULL && segment->tier.failures > 0;
     stats->disks_full += segment->tier.mate != NULL && segment->tier.no_space;
     stats->tasks += segment->tier.offloads.count + segment->tier.promotes.count;
@@ -61,8 +68,9 @@ void master_core_stats(const struct master_core *core, struct master_stats *stat
         struct sums sums = sums_of(segment, stats);
         *(lost ? sums.lost : sums.live) += segment->live_bytes;
         stats->objects_lost += lost ? segment->live_count : 0;
-        stats->open_bytes += segment->open_bytes;
-        stats->hard_bytes += segment->hard_bytes;
+        stats->gds_objects += !lost && segment->medium == WIRE_MEDIUM_GDS ? segment->live_count : 0;
+        *sums.open += segment->open_bytes;
+        stats->hard_bytes += master_segment_is_disk(segment) ? 0 : segment->hard_bytes;
         *(lost ? sums.lost : sums.limbo) += segment->dead_bytes;
         *sums.extents += base_extents_used_count(segment->alloc);
     }
@@ -110,7 +118,7 @@ static void count_segment(const struct master_segment *segment, struct master_st
         uint64_t size = base_extents_size(segment->alloc, h);
         ++*sums.extents;
         if (extent->state == EXTENT_OPEN)
-            stats->open_bytes += size;
+            *sums.open += size;
         else if (extent->state == EXTENT_DEAD)
             *(lost ? sums.lost : sums.limbo) += size;
         else
@@ -119,6 +127,8 @@ static void count_segment(const struct master_segment *segment, struct master_st
             !master_segment_is_disk(segment))
             stats->hard_bytes += size;
         stats->objects_lost += lost && extent->state == EXTENT_LIVE;
+        stats->gds_objects +=
+            !lost && segment->medium == WIRE_MEDIUM_GDS && extent->state == EXTENT_LIVE;
     }
 }
 
@@ -250,7 +260,8 @@ const char *master_core_check(const struct master_core *core)
             {
                 const struct master_put *put = BASE_CONTAINER(item, struct master_put, op_link);
                 for (uint32_t i = 0; i < put->extent_count; i++)
-                    pending += master_extent_size(put->extents[i]);
+                    if (!master_segment_is_disk(put->extents[i]->segment))
+                        pending += master_extent_size(put->extents[i]);
             }
         }
         if (broken == NULL && pending != session->pending_bytes)
@@ -270,6 +281,64 @@ static enum yolk_status list_segments(const struct master_core *core, struct bas
             status = base_buf_printf(text, "segment_puts{segment=\"%016llx\"} %llu\n",
                                      (unsigned long long)segment->id,
                                      (unsigned long long)segment->put_count);
+    }
+    return status;
+}
+
+/* How evenly they are spread over memory controllers, of those that are named. */
+static enum yolk_status list_controllers(const struct master_core *core, struct base_buf *text)
+{
+    enum yolk_status status = YOLK_OK;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *first = BASE_CONTAINER(node, struct master_segment, link);
+        uint64_t bytes = 0, used = 0, puts = 0;
+        bool told = false;
+        if (status != YOLK_OK || first->owner == NULL || first->controller.size == 0)
+            continue;
+        BASE_LIST_FOREACH(at, &core->segments)
+        {
+            const struct master_segment *one = BASE_CONTAINER(at, struct master_segment, link);
+            if (one->owner == NULL || !master_spread_together(one, first))
+                continue;
+            told = told || (bytes == 0 && one != first);
+            bytes += one->size;
+            used += one->live_bytes + one->open_bytes + one->dead_bytes;
+            puts += one->put_count;
+        }
+        int size = (int)first->controller.size;
+        const char *name = (const char *)first->controller.data;
+        if (!told)
+            status =
+                base_buf_printf(text,
+                                "numa_node_bytes{node=\"%.*s\"} %llu\n"
+                                "numa_node_used_bytes{node=\"%.*s\"} %llu\n"
+                                "numa_node_puts{node=\"%.*s\"} %llu\n",
+                                size, name, (unsigned long long)bytes, size, name,
+                                (unsigned long long)used, size, name, (unsigned long long)puts);
+    }
+    return status;
+}
+
+/* What each client's GDS file holds. */
+static enum yolk_status list_gds(const struct master_core *core, struct base_buf *text)
+{
+    enum yolk_status status = YOLK_OK;
+    BASE_LIST_FOREACH(node, &core->segments)
+    {
+        const struct master_segment *segment = BASE_CONTAINER(node, struct master_segment, link);
+        char client[2 * WIRE_ID_SIZE + 1];
+        if (status != YOLK_OK || segment->owner == NULL || segment->medium != WIRE_MEDIUM_GDS)
+            continue;
+        for (size_t i = 0; i < WIRE_ID_SIZE; i++)
+            snprintf(client + 2 * i, 3, "%02x", segment->client_id[i]);
+        status = base_buf_printf(
+            text,
+            "gds_file_bytes{client=\"%s\"} %llu\ngds_file_used_bytes{client=\"%s\"} %llu\n"
+            "gds_file_keys{client=\"%s\"} %llu\n",
+            client, (unsigned long long)segment->size, client,
+            (unsigned long long)(segment->live_bytes + segment->open_bytes + segment->dead_bytes),
+            client, (unsigned long long)segment->live_count);
     }
     return status;
 }
@@ -323,6 +392,10 @@ void master_stat(struct master_core *core, const struct wire_stat *msg)
     }
     if (reply.status == YOLK_OK)
         reply.status = list_segments(core, &core->list[0]);
+    if (reply.status == YOLK_OK)
+        reply.status = list_controllers(core, &core->list[0]);
+    if (reply.status == YOLK_OK)
+        reply.status = list_gds(core, &core->list[0]);
     if (reply.status == YOLK_OK)
         reply.status = list_tenants(core, &core->list[0]);
     reply.text = wire_view_buf(&core->list[0]);

@@ -6,8 +6,9 @@
  * waits for its guards, its writer and the owner's acknowledgement of `freed`; then it is free
  * space).
  *
- * A segment is memory, where the master allocates and clients write, or a disk, where its owner
- * allocates and only the owner reads and writes (tier.h).
+ * A segment is memory, where the master allocates and clients write, or a file, where its owner
+ * allocates and only the owner reads and writes: a disk below a node's memory (tier.h), or the file
+ * of a client's GPUs (gds.h). In names, "disk" is any file, but for master_object_disk.
  */
 #ifndef YOLK_MASTER_STATE_H
 #define YOLK_MASTER_STATE_H
@@ -20,16 +21,18 @@
 #include "master/core.h"
 #include "master/index.h"
 #include "master/extra.h"
+#include "master/gds.h"
 #include "master/policy.h"
 #include "master/tier.h"
 #include "wire/msg.h"
 
-#define MASTER_GHOSTS 65536u /* recent reasons of absence, direct mapped by hash */
+#define MASTER_GHOSTS 65536u /* at most: recent reasons of absence, direct mapped by hash */
 #define MASTER_NEVER  UINT64_MAX
 
 #define MASTER_OBJECT_SLABS 64 /* for objects of less than 8 times as many bytes */
 
-#define MASTER_MAX_EXTENTS (MASTER_MAX_REPLICAS + 1) /* of one object: in memory, and on a disk */
+#define MASTER_PUT_EXTENTS (MASTER_MAX_REPLICAS + 1) /* of one put: in memory, and on GDS */
+#define MASTER_MAX_EXTENTS (MASTER_MAX_REPLICAS + 2) /* of one object: and on a disk */
 
 struct master_put;
 struct master_segment;
@@ -112,9 +115,9 @@ struct master_put {
     struct base_list op_link;
     struct base_list time_link; /* core: open_puts or expired_puts */
     struct master_op *op;
-    struct master_object *object;                       /* while OPEN */
-    struct master_extent *extents[MASTER_MAX_REPLICAS]; /* while the writer may write */
-    struct master_replaced *replaced;                   /* NULL: no upsert */
+    struct master_object *object;                      /* while OPEN */
+    struct master_extent *extents[MASTER_PUT_EXTENTS]; /* while the writer may write */
+    struct master_replaced *replaced;                  /* NULL: no upsert */
     uint64_t deadline;
     uint64_t size;
     uint64_t hash;
@@ -206,6 +209,7 @@ struct master_segment {
     enum master_segment_state state;
     enum wire_medium medium;
     uint8_t storage_id[WIRE_ID_SIZE]; /* of a disk */
+    uint64_t storage_generation;      /* of GDS */
     uint64_t offered_to;              /* of a disk: below this nothing new is believed */
     struct master_tier tier;
     struct master_session *owner; /* NULL when LOST or GONE */
@@ -215,6 +219,8 @@ struct master_segment {
     uint8_t ticket_key[32];
     char *endpoints;
     char *name;
+    struct wire_view controller;   /* in endpoints: the memory controller it is behind; or empty */
+    uint64_t ahead;                /* bytes its controller was given more than the one with least */
     struct base_slab *extent_slab; /* the core's */
     struct base_extents *alloc;    /* of a disk that was larger before: still so large */
     const struct master_policy *policy;
@@ -222,7 +228,7 @@ struct master_segment {
     struct base_list probed; /* front: lease ends first */
     uint64_t probed_bytes;
     struct base_list soft, hard; /* replicas of pinned objects */
-    uint64_t hard_bytes;         /* in memory, of objects with a hard pin */
+    uint64_t hard_bytes;         /* of objects with a hard pin; not of a disk */
     uint64_t guarded;            /* extents with refs */
     uint64_t live_bytes, open_bytes, dead_bytes;
     uint64_t ack_bytes; /* dead ones that wait for nothing but the owner's answer */
@@ -290,6 +296,7 @@ struct master_core {
     struct base_list segments, dirty;
     struct master_segment *by_slot[MAX_SEGMENTS];
     uint32_t segment_count;
+    uint32_t gds_count; /* of segments, those of GDS */
     uint64_t open_capacity;
     struct base_list sessions, zombies;
     uint32_t session_count, zombie_count;
@@ -305,11 +312,12 @@ struct master_core {
     uint32_t dead_foreign_count;
     uint8_t (*storage_ids)[WIRE_ID_SIZE]; /* of every disk ever mounted here */
     uint32_t storage_id_count;
-    uint64_t *ghosts;
+    uint64_t *ghosts, ghost_mask;
     struct master_collected *collected; /* one piece of a walk */
     struct master_object **looked_up;   /* by one request; NULL when the policy does not care */
     uint64_t *looked_up_hashes;
-    void *policy_state; /* NULL when it needs none */
+    uint32_t looked_up_count; /* of the request that is being performed */
+    void *policy_state;       /* NULL when it needs none */
     struct master_extras extras;
     struct wire_view prefix; /* of the running request's tenant: all of its keys begin so */
     bool any_key;            /* but for those of an owner */
@@ -351,9 +359,18 @@ bool master_object_guarded(const struct master_object *object);
 /* There is something in it; and whoever serves it can be asked, too. */
 bool master_extent_readable(const struct master_extent *extent);
 bool master_extent_reachable(const struct master_extent *extent);
-bool master_segment_is_disk(const struct master_segment *segment);
-/* The replica on a disk, readable or not; NULL: none. */
+bool master_segment_is_named(const struct master_segment *segment, struct wire_view name);
+static inline bool master_segment_is_disk(const struct master_segment *segment)
+{
+    return segment->medium != WIRE_MEDIUM_MEMORY;
+}
+/* The first replica of a medium, readable or not; NULL: none. And that on a LOCAL_DISK. */
+struct master_extent *master_object_on(const struct master_object *object, enum wire_medium medium);
 struct master_extent *master_object_disk(const struct master_object *object);
+/* It has a replica that is not in memory, readable or not. */
+bool master_object_on_file(const struct master_object *object);
+/* It may have another replica, in this memory. */
+bool master_object_takes(const struct master_object *object, const struct master_segment *memory);
 /* Somebody could still read the object if this replica went. */
 bool master_extent_spare(const struct master_extent *extent);
 /* New extents, in free space or at a given place; NULL when there is none. */
@@ -387,6 +404,7 @@ enum { GHOST_NONE, GHOST_EVICTED, GHOST_EXPIRED };
 void master_ghost_set(struct master_core *core, uint64_t hash, int reason);
 int master_ghost_get(const struct master_core *core, uint64_t hash);
 void master_emit_committed(struct master_core *core, const struct master_object *object);
+void master_emit_replica_removed(struct master_core *core, const struct master_extent *extent);
 
 /* facts.c: pushes to the owners */
 void master_fact_placed(struct master_extent *extent);
@@ -429,7 +447,12 @@ void master_keys_answer(struct master_core *core, uint16_t kind, struct wire_key
                         enum yolk_status (*one)(struct master_core *core, void *self,
                                                 const struct master_key *key),
                         void *self);
-/* Tells the policy, once the request has been performed. */
+/* What the policy is to be told of a key that was looked up, in order. */
+void master_keys_saw(struct master_core *core, const struct master_key *key,
+                     struct master_object *object);
+/* Tells it, once the request has been performed, which must not have taken any of them away. */
+void master_keys_seen(struct master_core *core, const struct wire_request *request, uint16_t kind);
+/* The same of what is there now, for a request that may have. */
 void master_keys_looked_up(struct master_core *core, const struct wire_request *request,
                            struct wire_view list, uint16_t kind);
 
@@ -496,6 +519,7 @@ struct master_wish {
     bool limited, open; /* out: hard pins left no room in one; they did in another */
     bool over_quota;    /* out */
     bool soon;          /* out: there is none just now, but some is on its way */
+    bool unopened;      /* out: because an owner does not know of all sessions yet */
 };
 /* An OPEN extent in some segment that none of `taken` is in; NULL when there is no room. */
 struct master_extent *master_place(struct master_core *core, uint64_t size,
@@ -504,6 +528,17 @@ struct master_extent *master_place(struct master_core *core, uint64_t size,
 /* False when waiting for space is in vain: no segment is so large, not even a lost one that may
  * come back. While none is mounted at all, any may come. */
 bool master_may_fit(const struct master_core *core, uint64_t size);
+/* spread.c */
+enum { MASTER_LABEL_MAX = 64 };
+/* What may name a memory controller: hexadecimal digits and dots. */
+bool master_spread_is_label(struct wire_view label);
+/* Behind one memory controller. */
+bool master_spread_together(const struct master_segment *a, const struct master_segment *b);
+/* Its endpoints are new. */
+void master_spread_mounted(struct master_core *core, struct master_segment *segment);
+/* So many bytes were given out there, or it was its turn. */
+void master_spread_placed(struct master_core *core, const struct master_segment *segment,
+                          uint64_t size);
 /* evict.c */
 uint64_t master_evict(struct master_core *core, struct master_segment *segment, uint64_t bytes,
                       uint32_t budget);
@@ -536,15 +571,12 @@ void master_segment_destroy(struct master_core *core, struct master_segment *seg
 void master_mirror_offer(struct master_core *core, const struct wire_mirror_offer *msg);
 
 /* list.c */
+void master_replica_clear(struct master_core *core, const struct wire_replica_clear *msg);
 void master_remove(struct master_core *core, const struct wire_remove *msg);
 void master_remove_all(struct master_core *core, const struct wire_remove_all *msg);
 void master_list(struct master_core *core, const struct wire_list *msg);
 bool master_jobs_tick(struct master_core *core);
 /* stat.c */
 void master_stat(struct master_core *core, const struct wire_stat *msg);
-
-/* ticket.c */
-void master_ticket(const uint8_t key[32], uint64_t segment, uint64_t offset, uint64_t size,
-                   uint64_t session, uint64_t op, uint8_t out[WIRE_TICKET_SIZE]);
 
 #endif

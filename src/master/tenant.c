@@ -197,13 +197,13 @@ bool master_tenant_owns(const uint8_t *prefix, uint32_t prefix_size, struct wire
     return key.size == 0 || key.data[0] != TENANT_MARK || (key.size > 2 && key.data[1] == 0);
 }
 
-/* What it has in memory goes; with a copy on a disk it stays readable there. */
+/* What it has in memory goes; with a copy in a file it stays readable there. */
 static uint64_t evict(struct master_core *core, struct master_object *object)
 {
     uint64_t freed = 0;
     struct master_group *group =
-        master_object_disk(object) == NULL ? master_group_begin(core, object) : NULL;
-    bool on_disk = master_object_disk(object) != NULL;
+        master_object_on_file(object) ? NULL : master_group_begin(core, object);
+    bool on_disk = master_object_on_file(object);
     uint32_t replicas = object->extent_count;
     for (struct master_extent *extent = object->extents, *next; extent != NULL && replicas-- > 0;
          extent = next) {

@@ -25,13 +25,18 @@ static struct master_task *task_of(struct base_list *node)
 
 /* ---- mates ---- */
 
+static bool are_mates(const struct master_segment *a, const struct master_segment *b)
+{
+    return a->medium + b->medium == WIRE_MEDIUM_MEMORY + WIRE_MEDIUM_LOCAL_DISK;
+}
+
 void master_tier_pair(struct master_core *core, struct master_segment *segment)
 {
     BASE_LIST_FOREACH(node, &core->segments)
     {
         struct master_segment *other = BASE_CONTAINER(node, struct master_segment, link);
-        if (other->owner != segment->owner || other->medium == segment->medium ||
-            other->tier.mate != NULL)
+        if (other->owner != segment->owner || other->tier.mate != NULL ||
+            !are_mates(other, segment))
             continue;
         segment->tier.mate = other;
         other->tier.mate = segment;
@@ -498,7 +503,7 @@ const char *master_tier_check(const struct master_segment *segment)
 {
     const struct master_tier *tier = &segment->tier;
     if (tier->mate != NULL &&
-        (tier->mate->tier.mate != segment || tier->mate->medium == segment->medium ||
+        (tier->mate->tier.mate != segment || !are_mates(tier->mate, segment) ||
          tier->mate->owner != segment->owner || segment->owner == NULL))
         return "mates disagree";
     bool none = base_list_empty(&tier->offloads.open) && base_list_empty(&tier->promotes.open);

@@ -154,10 +154,8 @@ static bool settle_promote(struct master_core *core, struct master_task *task)
 {
     struct master_object *object = task->disk->object;
     struct master_extent *extent = task->memory;
-    if (object == NULL || object->size != task->size || object->extent_count >= MASTER_MAX_EXTENTS)
-        return false;
-    MASTER_EXTENTS_FOREACH(other, object)
-    if (other->segment == extent->segment)
+    if (object == NULL || object->size != task->size ||
+        !master_object_takes(object, extent->segment))
         return false;
     master_extent_set_state(extent, EXTENT_LIVE);
     master_extent_attach(core, extent, object);
@@ -227,11 +225,15 @@ static enum yolk_status bad_one(struct master_core *core, void *self, const stru
     const struct bad *bad = self;
     struct wire_replica at = wire_replica_at(bad->msg->replicas, key->index);
     struct master_object *object = master_object_find(core, key->bytes, key->hash);
-    struct master_extent *disk = object == NULL ? NULL : master_object_disk(object);
-    if (disk == NULL || disk->segment->id != at.segment || master_extent_offset(disk) != at.offset)
+    if (object == NULL || object->put != NULL)
         return YOLK_ERR_NOT_FOUND;
-    drop_bad(core, disk);
-    return YOLK_OK;
+    MASTER_EXTENTS_FOREACH(extent, object)
+    if (master_segment_is_disk(extent->segment) && extent->segment->id == at.segment &&
+        master_extent_offset(extent) == at.offset) {
+        drop_bad(core, extent);
+        return YOLK_OK;
+    }
+    return YOLK_ERR_NOT_FOUND;
 }
 
 void master_replica_bad(struct master_core *core, const struct wire_replica_bad *msg)

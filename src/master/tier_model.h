@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The world of tier_model_test.c: its nodes with their memory, disks and tasks, as their owners
- * have them. */
+/* The world of tier_model_test.c: its nodes with their memory, disks, GDS files and tasks, as their
+ * owners have them. */
 #ifndef YOLK_MASTER_TIER_MODEL_H
 #define YOLK_MASTER_TIER_MODEL_H
 
@@ -15,8 +15,11 @@ enum {
     BLOCK = 4096,
     UNITS = 16 * BLOCK / 64, /* of memory, a node */
     SLOTS = 20,              /* blocks of a disk */
+    GDS_SLOTS = 24,          /* and of a GDS file */
+    GDS_PUTS = 4,            /* under way, a node */
     TASKS = 300,
     GETS = 6,
+    PLACES = NODES + 2, /* of a key: in each memory, on a disk, in a GDS file */
     LATE = 16,
 };
 
@@ -26,6 +29,15 @@ struct slot {
     uint32_t key, content;
     uint64_t size;
     uint64_t freed_seq; /* of the FACTS that freed what lay here before */
+};
+
+/* A put that a node has begun and not ended; its slot is RESERVED. */
+struct gds_put {
+    uint64_t op, size;
+    uint32_t key, slot, content;
+    bool in_memory;
+    struct wire_replica at; /* in memory */
+    bool over;              /* waits for FREED only */
 };
 
 enum task_state { TASK_QUEUED, TASK_MOVING, TASK_FINISHED, TASK_ANSWERED };
@@ -44,7 +56,11 @@ struct node {
     uint32_t content[UNITS], mirror_key[UNITS]; /* key + 1 at its first unit */
     uint64_t mirror_size[UNITS];
     uint64_t memory_seq, disk_seq, acked_seq;
-    struct slot slots[SLOTS];
+    struct slot slots[SLOTS], gds_slots[GDS_SLOTS];
+    uint64_t gds; /* segment; 0: none */
+    uint64_t gds_seq, gds_generation, op;
+    struct gds_put puts[GDS_PUTS];
+    uint32_t put_count;
     struct task tasks[TASKS];
     uint32_t task_count;
     uint64_t floor;
@@ -52,8 +68,8 @@ struct node {
 
 struct get {
     uint64_t op, until;
-    uint32_t count, node[2], medium[2];
-    uint64_t offset[2], size;
+    uint32_t count, node[PLACES], medium[PLACES];
+    uint64_t offset[PLACES], size;
 };
 
 /* A frame to the master that may come again. */
@@ -76,7 +92,8 @@ static struct {
     uint32_t content_key[1 << 16];
     struct late late[LATE];
     bool old_values; /* the master has forgotten what was removed */
-    uint64_t hits[2], offloads, promotes, kills, remounts;
+    uint64_t hits[3], offloads, promotes, kills, remounts;
+    uint64_t gds_only, gds_both, gds_freed, gds_anew;
 } w;
 
 static uint64_t rnd(uint64_t below)
@@ -101,7 +118,7 @@ static uint32_t number_of(struct wire_view key)
 static struct node *node_by(uint64_t segment)
 {
     for (int n = 0; n < NODES; n++)
-        if (w.nodes[n].memory == segment || w.nodes[n].disk == segment)
+        if (w.nodes[n].memory == segment || w.nodes[n].disk == segment || w.nodes[n].gds == segment)
             return &w.nodes[n];
     return NULL;
 }
@@ -130,15 +147,19 @@ static void say_late(void)
 
 /* ---- the node's disk ---- */
 
-/* Nobody may be reading what is freed: neither a get nor a promotion. */
-static void check_unread(const struct node *node, uint32_t slot)
+static void check_unread_by_gets(const struct node *node, uint32_t medium, uint32_t slot)
 {
     for (uint32_t g = 0; g < w.get_count; g++)
         for (uint32_t i = 0; i < w.gets[g].count; i++)
             if (w.gets[g].until > w.kit.now && &w.nodes[w.gets[g].node[i]] == node &&
-                w.gets[g].medium[i] == WIRE_MEDIUM_LOCAL_DISK &&
-                w.gets[g].offset[i] == slot * (uint64_t)BLOCK)
-                fail_msg("freed on the disk under a reader");
+                w.gets[g].medium[i] == medium && w.gets[g].offset[i] == slot * (uint64_t)BLOCK)
+                fail_msg("freed under a reader");
+}
+
+/* Nobody may be reading what is freed: neither a get nor a promotion. */
+static void check_unread(const struct node *node, uint32_t slot)
+{
+    check_unread_by_gets(node, WIRE_MEDIUM_LOCAL_DISK, slot);
     for (uint32_t t = 0; t < node->task_count; t++)
         if (node->tasks[t].rec.kind == WIRE_TASK_PROMOTE && node->tasks[t].state < TASK_FINISHED &&
             node->tasks[t].rec.disk_offset == slot * (uint64_t)BLOCK)
@@ -156,8 +177,14 @@ static void sync_disk(struct node *node)
         say(node, WIRE_FACTS_ACK, &ack);
 }
 
+static void take_gds_facts(struct node *node, const struct wire_facts *facts);
+
 static void take_facts(struct node *node, const struct wire_facts *facts)
 {
+    if (facts->segment == node->gds) {
+        take_gds_facts(node, facts);
+        return;
+    }
     struct wire_keys keys;
     struct wire_view key = {0};
     bool disk = facts->segment == node->disk;
@@ -322,7 +349,9 @@ static void pump(bool all)
             if (node != NULL && node->connection == f.connection)
                 take_tasks(node, &tasks);
         } else if (f.kind == WIRE_FENCE) {
-            kit_raw(&w.kit, f.connection, WIRE_FENCED, 0, &(struct wire_fence){0});
+            struct wire_fence fence;
+            assert_int_equal(wire_decode(f.kind, f.body, f.size, &fence), YOLK_OK);
+            kit_raw(&w.kit, f.connection, WIRE_FENCED, 0, &fence);
         }
     }
     w.kit.push_count = 0;
@@ -380,23 +409,34 @@ static bool offer(struct node *node, uint64_t segment, uint32_t key, struct wire
     return reply.accepted == count;
 }
 
-static uint64_t mount(struct node *node, bool disk)
+static uint64_t mount(struct node *node, enum wire_medium medium)
 {
+    bool disk = medium == WIRE_MEDIUM_LOCAL_DISK, gds = medium == WIRE_MEDIUM_GDS;
     struct wire_segment_mount msg = {.request = {.session = node->session},
-                                     .name = wire_view_text(disk ? "d" : "m"),
-                                     .size = disk ? SLOTS * BLOCK : UNITS * 64,
-                                     .generation = disk ? node->disk : node->memory,
+                                     .name = wire_view_text(disk  ? "d"
+                                                            : gds ? "g"
+                                                                  : "m"),
+                                     .size = disk  ? SLOTS * BLOCK
+                                             : gds ? GDS_SLOTS * BLOCK
+                                                   : UNITS * 64,
+                                     .generation = disk  ? node->disk
+                                                   : gds ? node->gds
+                                                         : node->memory,
                                      .mirror_count = 1,
-                                     .medium = disk ? WIRE_MEDIUM_LOCAL_DISK : WIRE_MEDIUM_MEMORY};
+                                     .medium = medium,
+                                     .storage_generation = gds ? node->gds_generation : 0};
     struct wire_segment_mount_reply reply;
     memcpy(msg.prior_master, node->master, WIRE_ID_SIZE);
-    msg.storage_id[0] = (uint8_t)(node - w.nodes + 1);
+    msg.storage_id[0] = (uint8_t)(node - w.nodes + (gds ? 100 : 1));
     kit_call(&w.kit, node->connection, WIRE_SEGMENT_MOUNT, &msg, &reply);
     assert_int_equal(reply.status, YOLK_OK);
     return reply.segment;
 }
 
-/* A session, both mounts, and all offers; now and then it breaks off in the middle. */
+static void join_gds(struct node *node);
+static bool offer_gds(struct node *node);
+
+/* A session, the mounts, and all offers; now and then it breaks off in the middle. */
 static bool join(struct node *node)
 {
     node->connection = ++w.next_connection;
@@ -404,8 +444,9 @@ static bool join(struct node *node)
     while (node->task_count > 0)
         forget_task(node, 0);
     node->floor = node->memory_seq = node->disk_seq = node->acked_seq = 0;
-    node->memory = mount(node, false);
-    node->disk = mount(node, true);
+    node->memory = mount(node, WIRE_MEDIUM_MEMORY);
+    node->disk = mount(node, WIRE_MEDIUM_LOCAL_DISK);
+    join_gds(node);
     memcpy(node->master, master_core_instance(w.kit.core), WIRE_ID_SIZE);
     for (uint32_t s = 0; s < SLOTS; s++)
         node->slots[s].freed_seq = 0;
@@ -425,6 +466,8 @@ static bool join(struct node *node)
             slot->state = SLOT_DOOMED;
     }
     (void)offer(node, node->disk, 0, (struct wire_offer){0}, 0);
+    if (!offer_gds(node))
+        return false;
     pump(false);
     return true;
 }
@@ -435,6 +478,8 @@ static void join_again(struct node *node)
         pump(false);
     w.remounts++;
 }
+
+static void kill_gds(struct node *node);
 
 /* Its memory is lost, and deletes that were not on stable media are undone. */
 static void kill_node(struct node *node)
@@ -447,7 +492,8 @@ static void kill_node(struct node *node)
             node->slots[s].state = rnd(2) ? SLOT_COMMITTED : SLOT_FREE;
     memset(node->mirror_key, 0, sizeof node->mirror_key);
     memset(node->content, 0, sizeof node->content);
-    node->memory = node->disk = 0;
+    kill_gds(node);
+    node->memory = node->disk = node->gds = 0;
     node->client = ++w.next_client;
     for (uint32_t g = w.get_count; g-- > 0;)
         for (uint32_t i = 0; i < w.gets[g].count; i++)

@@ -33,7 +33,12 @@ void master_view_segments(const struct master_core *core,
             .client_id = segment->client_id,
             .name = segment->name != NULL ? segment->name : "",
             .endpoints = segment->endpoints != NULL ? segment->endpoints : "",
+            .medium = segment->medium,
             .disk = master_segment_is_disk(segment),
+            .storage_id = segment->storage_id,
+            .storage_generation = segment->storage_generation,
+            .live_bytes = segment->live_bytes,
+            .live_count = segment->live_count,
             .open = segment->state == SEGMENT_OPEN,
             .draining = segment->unmount_pending,
         };
@@ -47,7 +52,12 @@ static void add_replica(struct master_key_view *out, const struct master_extent 
     out->replicas[out->count++] = (struct master_replica_view){
         .segment = segment->id,
         .offset = master_extent_offset(extent),
+        .medium = segment->medium,
         .disk = master_segment_is_disk(segment),
+        .client_id = segment->client_id,
+        .storage_id = segment->storage_id,
+        .storage_generation = segment->storage_generation,
+        .allocated = master_extent_size(extent),
         .name = segment->name != NULL ? segment->name : "",
         .endpoints = segment->endpoints != NULL ? segment->endpoints : "",
     };
@@ -66,7 +76,7 @@ void master_view_key(struct master_core *core, uint64_t now_ns, const void *key,
         return;
     out->size = object->size;
     MASTER_EXTENTS_FOREACH(extent, object)
-    if (master_extent_reachable(extent) && out->count <= MASTER_MAX_REPLICAS)
+    if (master_extent_reachable(extent) && out->count < MASTER_MAX_EXTENTS)
         add_replica(out, extent);
     if (!lease)
         return;

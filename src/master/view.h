@@ -17,14 +17,22 @@ struct master_segment_view {
     uint64_t owner;      /* session; 0: none */
     const uint8_t *client_id;
     const char *name, *endpoints;
-    bool disk;
+    uint32_t medium;           /* enum wire_medium */
+    bool disk;                 /* no memory */
+    const uint8_t *storage_id; /* of a disk */
+    uint64_t storage_generation, live_bytes, live_count;
     bool open;     /* takes new objects */
     bool draining; /* an unmount waits for its readers */
 };
 
 struct master_replica_view {
     uint64_t segment, offset;
-    bool disk;
+    uint32_t medium;
+    bool disk;                   /* not in memory */
+    const uint8_t *client_id;    /* of the owner */
+    const uint8_t *storage_id;   /* on a disk */
+    uint64_t storage_generation; /* on GDS */
+    uint64_t allocated;
     const char *name, *endpoints; /* the segment's */
 };
 
@@ -32,7 +40,7 @@ struct master_key_view {
     enum yolk_status status; /* NOT_FOUND; NOT_READY: it is being written, or its owner is away */
     uint64_t size;
     uint32_t count;
-    struct master_replica_view replicas[MASTER_MAX_REPLICAS + 1];
+    struct master_replica_view replicas[MASTER_MAX_REPLICAS + 2];
 };
 
 /* Mounted ones, lost ones not among them. */

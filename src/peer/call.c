@@ -129,6 +129,8 @@ enum yolk_status peer_call(struct peer_call *call, const struct peer_call_option
         }
         if (status == YOLK_ERR_EOF || status == YOLK_ERR_LINK)
             status = base_fail(YOLK_ERR_PEER_DEAD, 0, "the peer %s closed the connection", address);
+        if (status == YOLK_ERR_TIMEOUT)
+            status = base_fail(YOLK_ERR_TIMEOUT, 0, "the peer %s did not answer in time", address);
     }
     mutex_unlock(&call->lock);
     return status;

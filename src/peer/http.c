@@ -90,8 +90,10 @@ static enum yolk_status body_of(const char *head, const struct base_buf *in, siz
     if (length_text != NULL) {
         char *rest;
         unsigned long length = strtoul(length_text, &rest, 10);
-        if (rest == length_text || length > out->maximum)
-            return base_fail(YOLK_ERR_TOO_LARGE, 0, "the HTTP answer is of %lu bytes, at most %zu",
+        if (!isdigit((unsigned char)length_text[0]) || rest == length_text)
+            return broken("a length that is no number");
+        if (length > out->maximum)
+            return base_fail(YOLK_ERR_PROTOCOL, 0, "the HTTP answer is of %lu bytes, at most %zu",
                              length, out->maximum);
         if (size < length)
             return YOLK_ERR_AGAIN;

@@ -60,16 +60,15 @@ static void broken_ones(void **state)
         "HTTP/1.1 999 Odd\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx",
     };
     struct base_buf out;
     int code;
     base_buf_init(&out, BODY_MAX);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         assert_int_equal(parse(texts[i], false, &code, &out), YOLK_ERR_PROTOCOL);
-    assert_int_equal(parse("HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n", false, &code, &out),
-                     YOLK_ERR_TOO_LARGE);
-    assert_int_equal(parse("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", false, &code, &out),
-                     YOLK_ERR_TOO_LARGE);
     base_buf_free(&out);
 }
 

@@ -219,7 +219,8 @@ struct yolk_peer {
     uint64_t segment;
     uint64_t timeout_ms;
     int pid;
-    bool half_closed; /* only the engine is left */
+    bool half_closed;       /* only the engine is left */
+    _Atomic bool withdrawn; /* its name, or it never was published */
 };
 /* INVALID for NULL; FORKED in a child of the process that made it: its sockets are the parent's. */
 YOLK_MUST_USE enum yolk_status peer_check(const struct yolk_peer *peer);

@@ -6,6 +6,13 @@
 #include "base/error.h"
 #include "peer/metadata_kinds.h"
 
+enum yolk_status metadata_blame(enum yolk_status status)
+{
+    if (status == YOLK_ERR_EOF)
+        return YOLK_ERR_LINK;
+    return status == YOLK_ERR_TOO_LARGE ? YOLK_ERR_PROTOCOL : status;
+}
+
 enum yolk_status metadata_open(const char *url, struct metadata **out)
 {
     static const struct metadata_ops *const kinds[] = {&metadata_http_ops, &metadata_etcd_ops,

@@ -97,7 +97,7 @@ static enum yolk_status ask(struct metadata *metadata, const char *what,
         if (status == YOLK_OK)
             status = base_fail(YOLK_ERR_REFUSED, 0, "it answered %d", code);
     }
-    return base_fail_context(status, "metadata service etcd://%s",
+    return base_fail_context(metadata_blame(status), "metadata service etcd://%s",
                              mine->members[mine->count - 1].host);
 }
 
@@ -164,7 +164,7 @@ static enum yolk_status etcd_get(struct metadata *metadata, const char *key, cha
              sodium_base642bin((unsigned char *)value, size - 1, text, text_size, NULL, &value_size,
                                NULL, sodium_base64_VARIANT_ORIGINAL) != 0)
         status =
-            base_fail(YOLK_ERR_TOO_LARGE, 0, "%s has no value of at most %zu bytes", key, size - 1);
+            base_fail(YOLK_ERR_PROTOCOL, 0, "%s has no value of at most %zu bytes", key, size - 1);
     if (status == YOLK_OK)
         value[value_size] = '\0';
     base_buf_free(&answer);

@@ -71,7 +71,8 @@ static enum yolk_status call(struct metadata *metadata, const char *method, cons
     }
     base_buf_free(&path);
     if (status != YOLK_OK)
-        return base_fail_context(status, "metadata service http://%s%s", mine->host, mine->path);
+        return base_fail_context(metadata_blame(status), "metadata service http://%s%s", mine->host,
+                                 mine->path);
     return YOLK_OK;
 }
 
@@ -105,7 +106,7 @@ static enum yolk_status http_get(struct metadata *metadata, const char *key, cha
     else if (status == YOLK_OK && code / 100 != 2)
         status = refused(metadata, "GET", code);
     else if (status == YOLK_OK && body.size >= size)
-        status = base_fail(YOLK_ERR_TOO_LARGE, 0, "%s is of %zu bytes", key, body.size);
+        status = base_fail(YOLK_ERR_PROTOCOL, 0, "%s is of %zu bytes", key, body.size);
     if (status == YOLK_OK) {
         if (body.size > 0)
             memcpy(value, body.data, body.size);

@@ -110,8 +110,7 @@ static enum yolk_status receive_value(int fd, const char *count, char *value, si
     if (base_parse_u64("length", count, &length) != YOLK_OK)
         return base_fail(YOLK_ERR_PROTOCOL, 0, "a length of \"%.32s\"", count);
     if (length >= size)
-        return base_fail(YOLK_ERR_TOO_LARGE, 0, "a value of %llu bytes",
-                         (unsigned long long)length);
+        return base_fail(YOLK_ERR_PROTOCOL, 0, "a value of %llu bytes", (unsigned long long)length);
     enum yolk_status status = length > 0 ? net_recv_all(fd, value, length, deadline_ns) : YOLK_OK;
     if (status == YOLK_OK)
         status = net_recv_all(fd, end, sizeof(end), deadline_ns);
@@ -183,7 +182,7 @@ static enum yolk_status call(struct metadata *metadata, const char *const words[
         status = command(fd, words, value, size, deadline_ns);
     net_close(fd);
     if (status != YOLK_OK)
-        return base_fail_context(status, "metadata service redis://%s", mine->host);
+        return base_fail_context(metadata_blame(status), "metadata service redis://%s", mine->host);
     return YOLK_OK;
 }
 

@@ -19,7 +19,13 @@
 #include "platform/thread.h"
 #include "wire/http_request.h"
 
-enum { CONNECTIONS_MAX = 16, REQUEST_MAX = 16384, ANSWER_MAX = 9 << 20, EXCHANGE_MS = 5000 };
+enum {
+    CONNECTIONS_MAX = 16,
+    BACKLOG = 128,
+    REQUEST_MAX = 16384,
+    ANSWER_MAX = 9 << 20,
+    EXCHANGE_MS = 5000
+};
 
 struct connection {
     int fd; /* -1: free */
@@ -145,14 +151,28 @@ static void serve(struct metrics_http *http, struct connection *c, short events,
         close_connection(c);
 }
 
+/* A place for one more: a free one, else that of the oldest that has asked nothing yet, else that
+ * of the oldest. Whoever holds connections and says nothing must not lock out a health check. */
+static struct connection *make_place(struct metrics_http *http)
+{
+    struct connection *silent = NULL, *oldest = NULL;
+    for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
+        struct connection *c = &http->connections[i];
+        if (c->fd < 0)
+            return c;
+        if (c->out.size == 0 && (silent == NULL || c->deadline_ns < silent->deadline_ns))
+            silent = c;
+        if (oldest == NULL || c->deadline_ns < oldest->deadline_ns)
+            oldest = c;
+    }
+    struct connection *victim = silent != NULL ? silent : oldest;
+    close_connection(victim);
+    return victim;
+}
+
 static void take(struct metrics_http *http, uint64_t now_ns)
 {
-    struct connection *free_one = NULL;
-    for (size_t i = 0; i < CONNECTIONS_MAX && free_one == NULL; i++)
-        if (http->connections[i].fd < 0)
-            free_one = &http->connections[i];
-    if (free_one == NULL)
-        return; /* the backlog keeps it until one is over */
+    struct connection *free_one = make_place(http);
     free_one->fd = net_accept_ready(http->listener);
     free_one->deadline_ns = clock_after_ms(now_ns, EXCHANGE_MS);
     base_buf_init(&free_one->in, REQUEST_MAX + 4096);
@@ -164,7 +184,7 @@ static void run(void *self)
     struct metrics_http *http = self;
     for (;;) {
         struct pollfd fds[CONNECTIONS_MAX + 2] = {{.fd = http->wake, .events = POLLIN},
-                                                  {.fd = -1, .events = POLLIN}};
+                                                  {.fd = http->listener, .events = POLLIN}};
         size_t open = 0;
         for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
             const struct connection *c = &http->connections[i];
@@ -172,7 +192,6 @@ static void run(void *self)
             fds[i + 2].events = c->out.size > 0 ? POLLOUT : POLLIN;
             open += c->fd >= 0;
         }
-        fds[1].fd = open < CONNECTIONS_MAX ? http->listener : -1;
         int ready = poll(fds, CONNECTIONS_MAX + 2, open > 0 ? 200 : -1);
         if (ready < 0 && errno != EINTR)
             return;
@@ -198,7 +217,7 @@ static enum yolk_status begin(struct metrics_http *http, const char *listen)
     http->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (http->wake < 0)
         return base_fail(YOLK_ERR_SYSTEM, errno, "no descriptor for metrics over HTTP");
-    status = net_listen(&address, CONNECTIONS_MAX, &http->listener, &http->bound);
+    status = net_listen(&address, BACKLOG, &http->listener, &http->bound);
     if (status != YOLK_OK)
         return status;
     return thread_start(&http->thread, "yolk-metrics", run, http);

@@ -158,7 +158,16 @@ static void silent_ones_keep_nobody_waiting(void **state)
     (void)state;
     struct yolk_peer *peer = open_peer("127.0.0.1:0");
     uint16_t port = yolk_peer_metrics_port(peer);
-    int silent[8];
+    enum { SILENT = 60 }; /* more than it keeps, and more than wait to be taken */
+    int silent[SILENT];
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_to(port);
+    uint64_t begun_ns = clock_real_now_ns();
+    check_begins(get(port, "/health"), "HTTP/1.1 200 ");
+    /* An exchange has 5 s: nobody waited for the end of a silent one's. */
+    assert_true(clock_real_now_ns() - begun_ns < 4 * CLOCK_NS_PER_S);
+    for (int i = 0; i < SILENT; i++)
+        net_close(silent[i]);
     for (int i = 0; i < 8; i++)
         silent[i] = connect_to(port);
     assert_int_equal(net_send_all(silent[0], "GET /met", 8, CLOCK_NEVER), YOLK_OK);

@@ -11,12 +11,15 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/bulk.h"
 #include "peer/internal.h"
 #include "peer/metrics_http.h"
 #include "platform/clock.h"
 #include "platform/random.h"
 #include "platform/sysfs.h"
+#include "transport/gds/gds.h"
 #include "transport/loop/loop.h"
+#include "transport/nvlink/nvlink.h"
 #include "transport/posix/posix.h"
 #include "transport/tcp/tcp.h"
 #include "transport/uring/uring.h"
@@ -26,7 +29,7 @@ enum {
     NOTIFICATIONS_DEFAULT = 4096,
     PORT_MIN_DEFAULT = 15000,
     PORT_MAX_DEFAULT = 17000,
-    TRANSPORTS_MAX = 4 + ENGINE_PLUGINS_MAX,
+    TRANSPORTS_MAX = 6 + ENGINE_PLUGINS_MAX,
 };
 
 void yolk_peer_options_init(struct yolk_peer_options *options)
@@ -72,8 +75,9 @@ static enum yolk_status check_options(const struct yolk_peer_options *options)
 static size_t transports_there_are(const struct engine_plugins *plugins,
                                    const struct yolk_transport_ops *out[TRANSPORTS_MAX])
 {
-    const struct yolk_transport_ops *const own[] = {transport_loop_ops(), transport_uring_ops(),
-                                                    transport_posix_ops(), transport_tcp_ops()};
+    const struct yolk_transport_ops *const own[] = {transport_loop_ops(),   transport_gds_ops(),
+                                                    transport_uring_ops(),  transport_posix_ops(),
+                                                    transport_nvlink_ops(), transport_tcp_ops()};
     size_t count = 0;
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         out[count++] = own[i];
@@ -266,16 +270,19 @@ static enum yolk_status end_parts(struct yolk_peer *peer)
     return YOLK_OK;
 }
 
-static void withdraw(struct yolk_peer *peer)
+enum yolk_status yolk_peer_withdraw(struct yolk_peer *peer)
 {
     char key[PEER_KEY_MAX];
-    if (peer->metadata == NULL || peer->name[0] == '\0')
-        return;
+    enum yolk_status status = peer_check(peer);
+    if (status != YOLK_OK || peer->metadata == NULL || peer->name[0] == '\0' ||
+        atomic_exchange(&peer->withdrawn, true))
+        return status;
     peer_metadata_key(peer->name, key);
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), peer->timeout_ms);
-    if (peer->metadata->ops->remove(peer->metadata, key, deadline_ns) != YOLK_OK)
+    status = peer->metadata->ops->remove(peer->metadata, key, deadline_ns);
+    if (status != YOLK_OK)
         log_warn("the name %s stays in the metadata service: %s", peer->name, yolk_last_error());
-    peer->name[0] = '\0';
+    return status;
 }
 
 enum yolk_status yolk_peer_create(const struct yolk_peer_options *options, struct yolk_peer **out)
@@ -301,7 +308,7 @@ enum yolk_status yolk_peer_create(const struct yolk_peer_options *options, struc
     }
     char text[MAX_LAST_ERROR];
     snprintf(text, sizeof(text), "%s", yolk_last_error());
-    peer->name[0] = '\0'; /* nothing was published */
+    atomic_store(&peer->withdrawn, true); /* nothing was published */
     /* Nothing was ever transferred, so nothing can be busy. */
     base_ignore(yolk_peer_destroy(peer));
     return base_fail(status, 0, "%s", text);
@@ -316,7 +323,7 @@ enum yolk_status yolk_peer_destroy(struct yolk_peer *peer)
     if (!peer->half_closed) {
         metrics_http_stop(peer->metrics);
         peer->metrics = NULL;
-        withdraw(peer);
+        base_ignore(yolk_peer_withdraw(peer)); /* said already */
         peer_server_stop(peer->server);
         peer_notifier_stop(peer);
         peer_directory_free(peer);
@@ -406,25 +413,36 @@ static enum yolk_status check_node(const char *location)
                      known[0] != '\0' ? known : "cpu:0");
 }
 
-static enum yolk_status check_location(const char *location)
+/* gpu: 1 + the number of the one whose memory it is; 0: none's. */
+static enum yolk_status check_location(const char *location, uint32_t gpu)
 {
+    uint64_t wanted;
     if (strcmp(location, "*") == 0)
         return YOLK_OK;
     if (strncmp(location, "cpu:", 4) == 0)
         return check_node(location);
-    if (strncmp(location, "cuda:", 5) == 0)
+    if (strncmp(location, "cuda:", 5) == 0 && node_number(location + 5, &wanted)) {
+        if (gpu != 0 && wanted == gpu - 1)
+            return YOLK_OK;
+        if (gpu != 0)
+            return base_fail(YOLK_ERR_INVALID, 0, "location \"%s\": it is memory of GPU %u",
+                             location, gpu - 1);
         return base_fail(YOLK_ERR_UNSUPPORTED, 0,
-                         "location \"%s\": no transport here reaches the "
-                         "memory of a GPU",
+                         "location \"%s\": it is no memory of a GPU, or CUDA is not in use here",
                          location);
+    }
     return base_fail(YOLK_ERR_INVALID, 0, "location \"%s\": must be *, cpu:N or cuda:N", location);
 }
 
 /* "*" is found out, as far as pages are there already. */
-static const char *locate(const void *pointer, uint64_t size, const char *location,
+static const char *locate(const void *pointer, uint64_t size, uint32_t gpu, const char *location,
                           char found[PEER_LOCATION_MAX])
 {
     int node;
+    if (gpu != 0) {
+        snprintf(found, PEER_LOCATION_MAX, "cuda:%u", gpu - 1);
+        return found;
+    }
     if (strcmp(location, "*") != 0 || memory_node(pointer, size, &node) != YOLK_OK)
         return location;
     snprintf(found, PEER_LOCATION_MAX, "cpu:%d", node);
@@ -441,16 +459,19 @@ enum yolk_status yolk_peer_register(struct yolk_peer *peer, void *pointer, uint6
                          PEER_LOCATION_MAX - 1);
     if (permission < YOLK_LOCAL || permission > YOLK_REMOTE_WRITE)
         return base_fail(YOLK_ERR_INVALID, 0, "permission %d: must be 0, 1 or 2", (int)permission);
+    uint32_t gpu = 0;
     enum yolk_status status = peer_check(peer);
+    if (status == YOLK_OK && pointer != NULL && size > 0)
+        status = engine_memory_gpu(peer->engine, pointer, size, &gpu);
     if (status == YOLK_OK)
-        status = check_location(location);
+        status = check_location(location, gpu);
     if (status == YOLK_OK)
         status = yolk_engine_register(peer->engine, pointer, size);
     if (status != YOLK_OK)
         return status;
     char found[PEER_LOCATION_MAX];
     status = peer_registry_add(&peer->registry, (uint64_t)(uintptr_t)pointer, size,
-                               locate(pointer, size, location, found), permission,
+                               locate(pointer, size, gpu, location, found), permission,
                                clock_after_ms(clock_real_now_ns(), peer->timeout_ms));
     if (status != YOLK_OK)
         base_ignore(yolk_engine_unregister(peer->engine, pointer, size));

@@ -106,6 +106,39 @@ static void moves_bytes_both_ways(void **state)
     close_world(&w);
 }
 
+static void prepared_once_and_posted_often(void **state)
+{
+    (void)state;
+    enum { COUNT = 20, ROUNDS = 5 };
+    struct world w = open_world();
+    struct yolk_engine *engine = yolk_peer_engine(w.a);
+    struct yolk_request requests[COUNT];
+    enum yolk_status verdicts[COUNT];
+    uint64_t prepared, batch;
+    for (size_t i = 0; i < COUNT; i++)
+        requests[i] = request(&w, YOLK_READ, i * 512, w.remote + (COUNT - 1 - i) * 512, 512);
+    assert_int_equal(yolk_peer_prepare(w.a, requests, COUNT, verdicts, NULL), YOLK_ERR_INVALID);
+    requests[3].segment ^= 1;
+    assert_int_not_equal(yolk_peer_prepare(w.a, requests, COUNT, verdicts, &prepared), YOLK_OK);
+    assert_int_equal(verdicts[3], YOLK_ERR_STALE);
+    requests[3].segment ^= 1;
+    assert_int_equal(yolk_peer_prepare(w.a, requests, COUNT, verdicts, &prepared), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_create(engine, COUNT, &batch), YOLK_OK);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        memset(w.local, (int)round, SIZE);
+        assert_int_equal(
+            yolk_engine_batch_submit_prepared(engine, batch, prepared, NULL, 0, 0, verdicts, NULL),
+            YOLK_OK);
+        assert_int_equal(yolk_engine_batch_wait(engine, batch, 0), YOLK_OK);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_memory_equal(w.local + i * 512, w.remote + (COUNT - 1 - i) * 512, 512);
+        assert_int_equal(yolk_engine_batch_reset(engine, batch), YOLK_OK);
+    }
+    assert_int_equal(yolk_engine_prepared_release(engine, prepared), YOLK_OK);
+    assert_int_equal(yolk_engine_batch_free(engine, batch), YOLK_OK);
+    close_world(&w);
+}
+
 static void only_what_is_registered(void **state)
 {
     (void)state;
@@ -692,6 +725,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moves_bytes_both_ways),
+        cmocka_unit_test(prepared_once_and_posted_often),
         cmocka_unit_test(only_what_is_registered),
         cmocka_unit_test(locations_are_found_out),
         cmocka_unit_test(why_a_transfer_failed),

@@ -53,9 +53,16 @@ static struct yolk_request *translate(struct yolk_peer *peer, const struct yolk_
     return own;
 }
 
-enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
+/* Where the engine's requests go: to a batch, or to be prepared. */
+struct destination {
+    uint64_t batch;
+    uint32_t *first;
+    uint64_t *prepared; /* NULL: they go to the batch */
+};
+
+static enum yolk_status hand_over(struct yolk_peer *peer, const struct destination *to,
                                   const struct yolk_request *requests, uint32_t count,
-                                  enum yolk_status *verdicts, uint32_t *first)
+                                  enum yolk_status *verdicts)
 {
     if (peer == NULL || verdicts == NULL || (requests == NULL && count > 0))
         return base_fail(YOLK_ERR_INVALID, 0, "a submit needs requests and room for verdicts");
@@ -68,8 +75,10 @@ enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
         refused != NULL ? translate(peer, requests, count, refused, why, sizeof(why)) : NULL;
     if (own == NULL)
         status = base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %u requests", count);
+    else if (to->prepared != NULL)
+        status = yolk_engine_prepare(peer->engine, own, count, verdicts, to->prepared);
     else
-        status = yolk_engine_batch_submit(peer->engine, batch, own, count, verdicts, first);
+        status = yolk_engine_batch_submit(peer->engine, to->batch, own, count, verdicts, to->first);
     /* The peer's own reason says more than the engine's about a handle that was made up. */
     for (uint32_t i = 0; own != NULL && i < count; i++) {
         if (refused[i] == YOLK_OK || verdicts[i] == YOLK_OK)
@@ -81,6 +90,23 @@ enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
     free(own);
     free(refused);
     return status;
+}
+
+enum yolk_status yolk_peer_submit(struct yolk_peer *peer, uint64_t batch,
+                                  const struct yolk_request *requests, uint32_t count,
+                                  enum yolk_status *verdicts, uint32_t *first)
+{
+    const struct destination to = {.batch = batch, .first = first};
+    return hand_over(peer, &to, requests, count, verdicts);
+}
+
+enum yolk_status yolk_peer_prepare(struct yolk_peer *peer, const struct yolk_request *requests,
+                                   uint32_t count, enum yolk_status *verdicts, uint64_t *prepared)
+{
+    if (prepared == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "what is prepared needs a place for its handle");
+    const struct destination to = {.prepared = prepared};
+    return hand_over(peer, &to, requests, count, verdicts);
 }
 
 enum yolk_status yolk_peer_submit_notify(struct yolk_peer *peer, uint64_t batch,

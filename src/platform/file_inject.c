@@ -90,7 +90,7 @@ static bool parse_when(const char *text, struct rule *out)
     if (*end == '\0')
         return out->count > 0;
     out->count = UINT64_MAX;
-    if (base_parse_duration_ms("a time", much, &for_ms) != YOLK_OK || for_ms == 0)
+    if (base_parse_duration_ms("a time", much, 1, &for_ms) != YOLK_OK || for_ms == 0)
         return false;
     out->for_ns = for_ms * CLOCK_NS_PER_MS;
     return true;

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "platform/file_inject.h"
+#include "platform/temporary_kit.h"
 
 struct kit {
     struct file_sim *sim;
@@ -138,8 +139,9 @@ static void slow_by_size(void **state)
 /* The exit of a child that writes three blocks under the rules, and what it left. */
 static void dies_at(const char *rules, uint64_t expected_size)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/tmp/yolk-file-inject-%d", (int)getpid());
+    char path[2 * TEMPORARY_MAX];
+    snprintf(path, sizeof(path), "yolk-file-inject-%d", (int)getpid());
+    temporary_path(path);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

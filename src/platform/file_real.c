@@ -360,8 +360,13 @@ static int open_at_once(struct real_file *f, unsigned flags, int *mode)
 {
     struct stat info;
     f->fd = open(f->path, open_flags(flags) | O_NONBLOCK, 0600);
+    int error = errno;
+    if (f->fd < 0 && error == ENOENT && lstat(f->path, &info) == 0 && S_ISLNK(info.st_mode))
+        /* Who makes what is not there would put it in the place of the link. */
+        return base_fail(YOLK_ERR_INVALID, 0,
+                         "%s is a symbolic link, and what it names is not there", f->path);
     if (f->fd < 0)
-        return base_fail(file_status(errno), errno, "open %s", f->path);
+        return base_fail(file_status(error), error, "open %s", f->path);
     if (fstat(f->fd, &info) != 0)
         return base_fail(file_status(errno), errno, "look at %s", f->path);
     if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode))

@@ -11,11 +11,13 @@
 
 #define SECTOR       512u
 #define SIM_FILE_MAX ((uint64_t)1 << 32)
+#define BLOCK        ((uint64_t)4096)
 
+/* Only blocks that were written to have memory. What lies behind the end is zero, or has none. */
 struct content {
-    uint8_t *data;
+    uint8_t **blocks; /* NULL: zeros */
+    uint64_t block_count;
     uint64_t size;
-    uint64_t capacity;
 };
 
 struct pending {
@@ -63,19 +65,52 @@ static int content_grow(struct content *c, uint64_t size)
     if (size > SIM_FILE_MAX)
         return base_fail(YOLK_ERR_NO_SPACE, 0, "simulated file of %llu bytes",
                          (unsigned long long)size);
-    if (size > c->capacity) {
-        uint64_t capacity = c->capacity ? c->capacity : 4096;
-        while (capacity < size)
-            capacity *= 2;
-        uint8_t *data = realloc(c->data, capacity);
-        if (!data)
+    if (size > c->block_count * BLOCK) {
+        uint64_t count = c->block_count ? c->block_count : 16;
+        while (count * BLOCK < size)
+            count *= 2;
+        uint8_t **blocks = realloc(c->blocks, count * sizeof(*blocks));
+        if (!blocks)
             return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
-        c->data = data;
-        c->capacity = capacity;
+        memset(blocks + c->block_count, 0, (count - c->block_count) * sizeof(*blocks));
+        c->blocks = blocks;
+        c->block_count = count;
     }
-    memset(c->data + c->size, 0, size - c->size);
     c->size = size;
     return YOLK_OK;
+}
+
+/* How much of [offset, offset + left) lies in the block of its beginning. */
+static uint64_t in_block(uint64_t offset, uint64_t left)
+{
+    uint64_t room = BLOCK - offset % BLOCK;
+    return left < room ? left : room;
+}
+
+static void content_shrink(struct content *c, uint64_t size)
+{
+    if (size >= c->size)
+        return;
+    for (uint64_t at = size, step; at < c->size; at += step) {
+        uint8_t *block = c->blocks[at / BLOCK];
+        step = in_block(at, c->size - at);
+        if (block)
+            memset(block + at % BLOCK, 0, step);
+    }
+    c->size = size;
+}
+
+/* Within its size. */
+static void content_read(const struct content *c, uint8_t *to, uint64_t size, uint64_t offset)
+{
+    for (uint64_t end = offset + size, step; offset < end; offset += step, to += step) {
+        const uint8_t *block = c->blocks[offset / BLOCK];
+        step = in_block(offset, end - offset);
+        if (block)
+            memcpy(to, block + offset % BLOCK, step);
+        else
+            memset(to, 0, step);
+    }
 }
 
 static int content_write(struct content *c, const uint8_t *from, uint64_t size, uint64_t offset)
@@ -83,14 +118,37 @@ static int content_write(struct content *c, const uint8_t *from, uint64_t size, 
     if (offset > SIM_FILE_MAX || size > SIM_FILE_MAX)
         return base_fail(YOLK_ERR_NO_SPACE, 0, "simulated file");
     int status = content_grow(c, offset + size);
-    if (status == YOLK_OK && size > 0)
-        memcpy(c->data + offset, from, size);
+    if (status != YOLK_OK)
+        return status;
+    for (uint64_t end = offset + size, step; offset < end; offset += step, from += step) {
+        uint8_t **block = &c->blocks[offset / BLOCK];
+        step = in_block(offset, end - offset);
+        if (!*block)
+            *block = calloc(1, BLOCK);
+        if (!*block)
+            return base_fail(YOLK_ERR_NO_MEMORY, 0, "simulated file");
+        memcpy(*block + offset % BLOCK, from, step);
+    }
+    return YOLK_OK;
+}
+
+/* Of the same size and bytes. */
+static int content_copy(struct content *to, const struct content *from)
+{
+    content_shrink(to, 0);
+    int status = content_grow(to, from->size);
+    for (uint64_t at = 0; at < from->size && status == YOLK_OK; at += BLOCK) {
+        if (from->blocks[at / BLOCK])
+            status = content_write(to, from->blocks[at / BLOCK], in_block(at, from->size - at), at);
+    }
     return status;
 }
 
 static void content_free(struct content *c)
 {
-    free(c->data);
+    for (uint64_t i = 0; i < c->block_count; i++)
+        free(c->blocks[i]);
+    free(c->blocks);
     *c = (struct content){0};
 }
 
@@ -184,7 +242,7 @@ static int sim_pread(struct file *file, void *to, size_t size, uint64_t offset, 
     uint64_t left = f->node->now.size - offset;
     *got = size < left ? size : (size_t)left;
     if (*got > 0)
-        memcpy(to, f->node->now.data + offset, *got);
+        content_read(&f->node->now, to, *got, offset);
     return YOLK_OK;
 }
 
@@ -313,8 +371,8 @@ static int sim_resize(struct file *file, uint64_t size)
         return status;
     if (size < n->now.size)
         pending_drop(n); /* unsynced, so a crash may forget them */
-    n->now.size = size;
-    n->durable.size = size;
+    content_shrink(&n->now, size);
+    content_shrink(&n->durable, size);
     return YOLK_OK;
 }
 
@@ -420,8 +478,8 @@ static int sim_open(void *self, const char *path, unsigned flags, struct file **
     }
     if (flags & FILE_TRUNCATE) {
         pending_drop(n);
-        n->now.size = 0;
-        n->durable.size = 0;
+        content_shrink(&n->now, 0);
+        content_shrink(&n->durable, 0);
     }
     n->handles++;
     *f = (struct sim_file){
@@ -465,10 +523,7 @@ static int crash_node(struct file_sim *sim, struct node *n)
             status = survive(sim, n, &p);
     }
     pending_drop(n);
-    n->now.size = 0;
-    if (status == YOLK_OK)
-        status = content_write(&n->now, n->durable.data, n->durable.size, 0);
-    return status;
+    return status == YOLK_OK ? content_copy(&n->now, &n->durable) : status;
 }
 
 int file_sim_crash(struct file_sim *sim)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "platform/file.h"
+#include "platform/temporary_kit.h"
 #include "yolk/status.h"
 
 /* What both systems promise. */
@@ -116,9 +117,9 @@ static void only_files(void **state)
 {
     (void)state;
     struct file_system fs = file_system_real();
-    char folder[] = "/tmp/yolk-file-XXXXXX", lone[64];
+    char folder[TEMPORARY_MAX] = "yolk-file-XXXXXX", lone[2 * TEMPORARY_MAX];
     struct file *f;
-    assert_non_null(mkdtemp(folder));
+    assert_non_null(mkdtemp(temporary_path(folder)));
     snprintf(lone, sizeof(lone), "%s/pipe", folder);
     assert_int_equal(mkfifo(lone, 0600), 0);
     const char *const others[] = {folder, lone, "/dev/zero"};
@@ -131,16 +132,41 @@ static void only_files(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* What would be made would take the link's place, not that of what it names. */
+static void a_link_to_nothing_is_not_nothing(void **state)
+{
+    const struct file_system fs = file_system_real();
+    char folder[TEMPORARY_MAX] = "yolk-link-XXXXXX";
+    char link[TEMPORARY_MAX + 8], target[TEMPORARY_MAX + 8];
+    struct file *file;
+    (void)state;
+    assert_non_null(mkdtemp(temporary_path(folder)));
+    snprintf(link, sizeof(link), "%s/link", folder);
+    snprintf(target, sizeof(target), "%s/target", folder);
+    assert_int_equal(symlink(target, link), 0);
+    assert_int_equal(file_open(&fs, link, FILE_READ | FILE_WRITE, &file), YOLK_ERR_INVALID);
+    assert_non_null(strstr(yolk_last_error(), link));
+    assert_non_null(
+        strstr(yolk_last_error(), "is a symbolic link, and what it names is not there"));
+    assert_int_equal(file_open(&fs, target, FILE_READ, &file), YOLK_ERR_NOT_FOUND);
+    assert_int_equal(file_open(&fs, link, FILE_READ | FILE_WRITE | FILE_CREATE, &file), YOLK_OK);
+    file_close(file);
+    assert_int_equal(unlink(target), 0);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* Direct I/O that cannot be is told once, and all goes on. */
 static void direct_refused_once(void **state)
 {
     (void)state;
-    char path[64];
+    char path[TEMPORARY_MAX];
     struct file *f;
     size_t got;
     char text[5];
     struct file_system fs = file_system_real();
-    snprintf(path, sizeof(path), "/tmp/yolk-file-direct-%d", (int)getpid());
+    snprintf(path, sizeof(path), "yolk-file-direct-%d", (int)getpid());
+    temporary_path(path);
     uint64_t before = file_direct_refusals();
     assert_int_equal(file_open(&fs, path, FILE_READ | FILE_WRITE | FILE_CREATE | FILE_DIRECT, &f),
                      YOLK_OK);
@@ -165,11 +191,12 @@ static void direct_refused_once(void **state)
 static void real_files(void **state)
 {
     (void)state;
-    char path[64];
+    char path[TEMPORARY_MAX];
     struct file_system fs = file_system_real();
-    snprintf(path, sizeof(path), "/tmp/yolk-file-test-%d", (int)getpid());
+    snprintf(path, sizeof(path), "yolk-file-test-%d", (int)getpid());
+    temporary_path(path);
     contract(&fs, path);
-    char other[80];
+    char other[2 * TEMPORARY_MAX];
     snprintf(other, sizeof(other), "%s-other", path);
     locks_and_places(&fs, path, other);
 }
@@ -313,13 +340,10 @@ static void injected_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_files),
-        cmocka_unit_test(simulated_files),
-        cmocka_unit_test(only_files),
-        cmocka_unit_test(direct_refused_once),
-        cmocka_unit_test(crashes_lose_tear_and_repeat),
-        cmocka_unit_test(crashes_reorder),
-        cmocka_unit_test(injected_faults),
+        cmocka_unit_test(real_files),          cmocka_unit_test(simulated_files),
+        cmocka_unit_test(only_files),          cmocka_unit_test(a_link_to_nothing_is_not_nothing),
+        cmocka_unit_test(direct_refused_once), cmocka_unit_test(crashes_lose_tear_and_repeat),
+        cmocka_unit_test(crashes_reorder),     cmocka_unit_test(injected_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,9 @@ struct loop_stream_callbacks {
      * broke; TIMEOUT: the deadline passed; LIMIT: it did not take its output or sent too much;
      * CANCELED: closed by us. */
     void (*closed)(void *self, struct loop_stream *stream, enum yolk_status reason);
+    /* May be NULL. The deadline passed, and nobody closes the stream yet. False: it is closed; else
+     * it was closed with a last word, or has another deadline. */
+    bool (*late)(void *self, struct loop_stream *stream);
 };
 
 struct loop_stream_options {

@@ -27,6 +27,8 @@ struct world {
     size_t reply_size; /* each byte of input is answered with so many */
     size_t per_call;   /* bytes of input taken a call */
     bool refuse;
+    uint64_t deadline_ns; /* of each stream; 0: none */
+    unsigned last_words;  /* for so many streams whose deadline passed */
     uint8_t order[16];
     size_t order_count;
 };
@@ -61,6 +63,17 @@ static void on_closed(void *self, struct loop_stream *stream, enum yolk_status r
     world->reason = reason;
 }
 
+static bool on_late(void *self, struct loop_stream *stream)
+{
+    struct world *world = self;
+    if (world->last_words == 0)
+        return false;
+    world->last_words--;
+    assert_int_equal(loop_stream_write(stream, "L", 1), YOLK_OK);
+    loop_stream_close(stream, YOLK_ERR_TIMEOUT, true);
+    return true;
+}
+
 static bool on_accept(void *self, struct loop_stream *stream, const struct net_address *peer,
                       struct loop_stream_options *options)
 {
@@ -69,11 +82,12 @@ static bool on_accept(void *self, struct loop_stream *stream, const struct net_a
     if (world->refuse)
         return false;
     world->accepted++;
-    *options = (struct loop_stream_options){.callbacks = {on_input, on_closed},
+    *options = (struct loop_stream_options){.callbacks = {on_input, on_closed, on_late},
                                             .self = world,
                                             .input_max = 64 * 1024,
                                             .output_max = world->output_max,
-                                            .deadline_ns = CLOCK_NEVER};
+                                            .deadline_ns = world->deadline_ns ? world->deadline_ns
+                                                                              : CLOCK_NEVER};
     return true;
 }
 
@@ -209,6 +223,8 @@ static void test_backpressure(void **state)
     world.reply_size = 1 << 20;
     world.output_max = 4 << 20;
     world.per_call = 1;
+    struct loop_timer *timer;
+    assert_int_equal(loop_timer_create(world.loop, fire, &world, &timer), YOLK_OK);
     int fd = dial(&world);
     memset(data, 'x', sizeof(data));
     assert_int_equal(net_send_all(fd, data, sizeof(data), soon()), YOLK_OK);
@@ -216,6 +232,8 @@ static void test_backpressure(void **state)
     while (got < COUNT * sizeof(back)) {
         size_t n = 0;
         if (net_wait(fd, 1, clock_real_now_ns()) != YOLK_OK) {
+            /* All may have been sent, and be on its way here: the turn must not wait for more. */
+            loop_timer_set(timer, clock_real_now_ns() + CLOCK_NS_PER_MS);
             assert_int_equal(loop_turn(world.loop), YOLK_OK);
             continue;
         }
@@ -224,6 +242,7 @@ static void test_backpressure(void **state)
     }
     assert_int_equal(world.closed, 0);
     net_close(fd);
+    loop_timer_destroy(timer);
     finish(&world);
 }
 
@@ -239,6 +258,20 @@ static void test_deadline_and_refusal(void **state)
     assert_int_not_equal(net_recv_all(refused, &byte, 1, soon()), YOLK_OK);
     net_close(refused);
     assert_int_equal(world.accepted, 0);
+    /* Too late: the one with a last word, the other without. */
+    world.refuse = false;
+    world.deadline_ns = 1;
+    world.last_words = 1;
+    for (unsigned i = 1; i <= 2; i++) {
+        int late = dial(&world);
+        while (world.closed < i)
+            assert_int_equal(loop_turn(world.loop), YOLK_OK);
+        assert_int_equal(world.reason, YOLK_ERR_TIMEOUT);
+        assert_int_equal(net_recv_all(late, &byte, 1, soon()), i == 1 ? YOLK_OK : YOLK_ERR_EOF);
+        if (i == 1)
+            assert_int_equal(byte, 'L');
+        net_close(late);
+    }
     finish(&world);
 }
 

@@ -197,6 +197,7 @@ int memory_pages_create(size_t size, void **address)
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED)
         return base_fail(YOLK_ERR_NO_MEMORY, errno, "no memory for %zu bytes", size);
+    (void)madvise(pages, size, MADV_HUGEPAGE); /* a wish */
     *address = pages;
     return YOLK_OK;
 }

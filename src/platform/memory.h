@@ -44,7 +44,7 @@ YOLK_MUST_USE int memory_map(int fd, size_t expected_size, enum memory_access ac
 void memory_unmap(struct memory_mapping *mapping);
 
 /* Makes every page of the range present and writable and keeps what is in it, in so many threads
- * (0: as many as there are processors, at most 8). *done: how many bytes, counted from the start,
+ * (0: as many as there are processors, at most 16). *done: how many bytes, counted from the start,
  * are certainly present, also on failure. TIMEOUT: the deadline (clock_real) came first. NO_MEMORY.
  */
 YOLK_MUST_USE int memory_prefault(void *address, size_t size, unsigned threads,

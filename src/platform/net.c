@@ -277,15 +277,6 @@ int net_local_address(int fd, struct net_address *out)
     return YOLK_OK;
 }
 
-int net_peer_address(int fd, struct net_address *out)
-{
-    out->second_size = 0;
-    out->size = sizeof(out->storage);
-    if (getpeername(fd, (struct sockaddr *)&out->storage, &out->size) != 0)
-        return base_fail(link_status(errno), errno, "peer address of a socket");
-    return YOLK_OK;
-}
-
 void net_close(int fd)
 {
     if (fd >= 0)
@@ -369,26 +360,20 @@ static uint64_t useful_spin(uint64_t spin_ns)
     return processors > 1 ? spin_ns : 0;
 }
 
-int net_recvv_all_spin(int fd, struct iovec *iov, size_t count, uint64_t deadline_ns,
-                       uint64_t spin_ns)
+/* Some bytes, at least one, as soon as there are any. */
+static int receive(int fd, struct iovec *iov, size_t count, uint64_t deadline_ns, uint64_t spin_ns,
+                   size_t *got)
 {
-    bool any = false;
     uint64_t spin_end = 0;
-    spin_ns = useful_spin(spin_ns);
-    advance(&iov, &count, 0);
-    while (count > 0) {
-        struct msghdr msg = {.msg_iov = iov,
-                             .msg_iovlen = count < IOV_AT_ONCE ? count : IOV_AT_ONCE};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = count < IOV_AT_ONCE ? count : IOV_AT_ONCE};
+    for (;;) {
         ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT);
         if (n > 0) {
-            any = true;
-            spin_end = 0;
-            advance(&iov, &count, (size_t)n);
-            continue;
+            *got = (size_t)n;
+            return YOLK_OK;
         }
         if (n == 0)
-            return any ? base_fail(YOLK_ERR_LINK, 0, "the peer closed in the middle")
-                       : YOLK_ERR_EOF;
+            return YOLK_ERR_EOF;
         if (errno == EINTR)
             continue;
         if (errno != EAGAIN)
@@ -398,6 +383,24 @@ int net_recvv_all_spin(int fd, struct iovec *iov, size_t count, uint64_t deadlin
         int status = wait_to_receive(fd, deadline_ns, spin_end);
         if (status != YOLK_OK)
             return status;
+    }
+}
+
+int net_recvv_all_spin(int fd, struct iovec *iov, size_t count, uint64_t deadline_ns,
+                       uint64_t spin_ns)
+{
+    bool any = false;
+    spin_ns = useful_spin(spin_ns);
+    advance(&iov, &count, 0);
+    while (count > 0) {
+        size_t got = 0;
+        int status = receive(fd, iov, count, deadline_ns, spin_ns, &got);
+        if (status == YOLK_ERR_EOF && any)
+            return base_fail(YOLK_ERR_LINK, 0, "the peer closed in the middle");
+        if (status != YOLK_OK)
+            return status;
+        any = true;
+        advance(&iov, &count, got);
     }
     return YOLK_OK;
 }
@@ -421,27 +424,9 @@ int net_recv_all(int fd, void *data, size_t size, uint64_t deadline_ns)
 int net_recv_some_spin(int fd, void *data, size_t size, uint64_t deadline_ns, uint64_t spin_ns,
                        size_t *got)
 {
-    uint64_t spin_end = 0;
-    spin_ns = useful_spin(spin_ns);
+    struct iovec iov = {data, size};
     *got = 0;
-    for (;;) {
-        ssize_t n = recv(fd, data, size, MSG_DONTWAIT);
-        if (n > 0) {
-            *got = (size_t)n;
-            return YOLK_OK;
-        }
-        if (n == 0)
-            return YOLK_ERR_EOF;
-        if (errno == EINTR)
-            continue;
-        if (errno != EAGAIN)
-            return base_fail(link_status(errno), errno, "cannot receive");
-        if (spin_end == 0 && spin_ns > 0)
-            spin_end = spin_until(spin_ns, deadline_ns);
-        int status = wait_to_receive(fd, deadline_ns, spin_end);
-        if (status != YOLK_OK)
-            return status;
-    }
+    return receive(fd, &iov, 1, deadline_ns, useful_spin(spin_ns), got);
 }
 
 int net_recv_some(int fd, void *data, size_t size, uint64_t deadline_ns, size_t *got)

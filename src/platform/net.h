@@ -50,7 +50,6 @@ YOLK_MUST_USE int net_connect(const struct net_address *address, uint64_t deadli
 /* peer may be NULL. */
 YOLK_MUST_USE int net_accept(int listener, uint64_t deadline_ns, int *fd, struct net_address *peer);
 YOLK_MUST_USE int net_local_address(int fd, struct net_address *out);
-YOLK_MUST_USE int net_peer_address(int fd, struct net_address *out);
 void net_close(int fd); /* negative is ignored */
 /* The same for a listening socket; the file of a Unix socket goes too. */
 void net_listener_close(int fd);

@@ -15,6 +15,7 @@
 
 #include "platform/clock.h"
 #include "platform/net.h"
+#include "platform/temporary_kit.h"
 #include "platform/thread.h"
 
 static uint64_t in_ms(uint64_t ms)
@@ -130,7 +131,7 @@ static void transfer(int from, int to, uint64_t spin_ns)
 static void streams(void **state)
 {
     (void)state;
-    char path[64];
+    char path[2 * TEMPORARY_MAX];
     snprintf(path, sizeof(path), "unix:/tmp/yolk-net-test-%d", (int)getpid());
     const char *const texts[] = {"127.0.0.1:0", path, "[::1]:0"};
     for (int i = 0; i < 3; i++) {
@@ -206,10 +207,11 @@ static void waits_end(void **state)
 static void full_backlog(void **state)
 {
     (void)state;
-    char path[64];
+    char path[2 * TEMPORARY_MAX];
     int listener, fds[8];
     struct net_address a;
-    snprintf(path, sizeof(path), "/tmp/yolk-backlog-test-%d", (int)getpid());
+    snprintf(path, sizeof(path), "yolk-backlog-test-%d", (int)getpid());
+    temporary_path(path);
     assert_int_equal(net_address_unix(path, &a), YOLK_OK);
     assert_int_equal(net_listen(&a, 1, &listener, NULL), YOLK_OK);
     int status = YOLK_OK, n = 0;

@@ -21,7 +21,7 @@
 #endif
 
 #define CHUNK       ((size_t)32 << 20)
-#define THREADS_MAX 8u
+#define THREADS_MAX 16u
 
 struct prefault {
     char *address;

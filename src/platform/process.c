@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "platform/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -15,6 +19,102 @@
 #include "base/error.h"
 #define LOG_ROOM "process"
 #include "base/log.h"
+#include "platform/clock.h"
+
+uint32_t process_fork_count; /* written by a child while it has one thread */
+
+static void count_fork(void)
+{
+    process_fork_count++;
+}
+
+static void count_from_now_on(void)
+{
+    if (pthread_atfork(NULL, NULL, count_fork) != 0)
+        log_warn("no memory to notice forks: children must not use what is their parent's");
+}
+
+void process_count_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, count_from_now_on);
+}
+
+/* One that is asked to end by SIGKILL has it pending until it does. */
+static bool is_killed(int process)
+{
+    char text[2048];
+    int fd = openat(process, "status", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (size < 0)
+        return true;
+    text[size] = '\0';
+    const char *pending = strstr(text, "\nShdPnd:\t");
+    return pending != NULL &&
+           (strtoull(pending + strlen("\nShdPnd:\t"), NULL, 16) & 1ull << (SIGKILL - 1)) != 0;
+}
+
+/* Each of its descriptors; `process` is its folder of /proc. */
+static bool has_open(int process, const struct stat *wanted)
+{
+    bool found = false;
+    int folder = openat(process, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *all = folder < 0 ? NULL : fdopendir(folder);
+    if (all == NULL) {
+        if (folder >= 0)
+            close(folder);
+        return false;
+    }
+    for (struct dirent *one = readdir(all); one != NULL && !found; one = readdir(all)) {
+        struct stat info;
+        found = fstatat(folder, one->d_name, &info, 0) == 0 && info.st_ino == wanted->st_ino &&
+                info.st_dev == wanted->st_dev;
+    }
+    closedir(all);
+    return found;
+}
+
+bool process_uses_file(const char *path, uint64_t deadline_ns)
+{
+    struct stat wanted;
+    bool found = false;
+    DIR *all = opendir("/proc");
+    if (all == NULL)
+        return false;
+    bool known = stat(path, &wanted) == 0;
+    for (struct dirent *one = readdir(all);
+         known && one != NULL && !found && clock_real_now_ns() < deadline_ns; one = readdir(all)) {
+        if (one->d_name[0] < '1' || one->d_name[0] > '9')
+            continue;
+        int process = openat(dirfd(all), one->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        found = process >= 0 && has_open(process, &wanted) && !is_killed(process);
+        if (process >= 0)
+            close(process);
+    }
+    closedir(all);
+    return found;
+}
+
+void process_boot_id(uint8_t out[16])
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char text[64] = "";
+    size_t count = 0;
+    memset(out, 0, 16);
+    if (file == NULL)
+        return;
+    size_t got = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    for (size_t i = 0; i + 1 < got && count < 16; i++) {
+        unsigned byte;
+        if (text[i] == '-' || sscanf(text + i, "%2x", &byte) != 1)
+            continue;
+        out[count++] = (uint8_t)byte;
+        i++;
+    }
+}
 
 void process_raise_file_limit(void)
 {

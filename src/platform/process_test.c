@@ -5,15 +5,18 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "platform/process.h"
+#include "platform/temporary_kit.h"
 
 static char logged[512];
 
@@ -42,11 +45,12 @@ static void file_limit_is_the_hard_one(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-static char path[64];
+static char path[2 * TEMPORARY_MAX];
 
 static void write_secret(const char *text, size_t size, mode_t mode)
 {
-    snprintf(path, sizeof(path), "/tmp/yolk-secret-XXXXXX");
+    snprintf(path, sizeof(path), "yolk-secret-XXXXXX");
+    temporary_path(path);
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, size), size);
@@ -93,11 +97,41 @@ static void secret_file(void **state)
     assert_non_null(strstr(yolk_last_error(), "/nowhere/secret"));
 }
 
+/* Who has a file open is seen while it lives, and not any more once it was killed. */
+static void who_uses_a_file_and_lives(void **state)
+{
+    char name[TEMPORARY_MAX] = "yolk-process-XXXXXX", byte;
+    int begun[2], fd = mkstemp(temporary_path(name));
+    uint64_t never = UINT64_MAX;
+    (void)state;
+    assert_true(fd >= 0);
+    assert_true(process_uses_file(name, never));
+    assert_false(process_uses_file(name, 0)); /* no time to look */
+    assert_false(process_uses_file("/nowhere/file", never));
+    assert_int_equal(pipe(begun), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (write(begun[1], "x", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(fd);
+    assert_int_equal(read(begun[0], &byte, 1), 1);
+    assert_true(process_uses_file(name, never)); /* it inherited it */
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(process_uses_file(name, never));
+    close(begun[0]);
+    close(begun[1]);
+    unlink(name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(file_limit_is_the_hard_one),
         cmocka_unit_test(secret_file),
+        cmocka_unit_test(who_uses_a_file_and_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,11 @@
 #include "engine/batch_state.h"
 #include "master/core.h"
 #include "sim/disk.h"
+#include "sim/gds.h"
 #include "sim/world.h"
 #include "store/get.h"
 #include "store/put.h"
+#include "store/replica_choice.h"
 #include "store/session.h"
 
 enum {
@@ -59,8 +61,9 @@ struct sim_transfer {
     struct batch_state batch; /* the engine's books of this one request */
     uint64_t cookie;          /* of its slice */
     uint64_t moved;
-    int leased; /* from a disk: its owner keeps the extent */
-    int leases; /* taken for it */
+    struct wire_gds gds; /* of a GDS file: what is read */
+    int leased;          /* from a disk: its owner keeps the extent */
+    int leases;          /* taken for it */
 };
 
 enum sim_operation { SIM_IDLE, SIM_GET, SIM_PUT, SIM_REMOVE };
@@ -82,9 +85,14 @@ struct sim_slot {
     uint64_t request_id; /* of the message that waits for its answer, 0: none */
     uint64_t reply_by_ns;
     uint64_t begun_ns;
+    int own_file;        /* it read the client's own GDS file */
     int met_rot;         /* it read wrong bytes, and had them dropped */
     uint64_t known_to;   /* a remove, when it was sent: the master that knew all nodes */
     uint64_t sent_at_ns; /* the last message: a guard it asked for is at most so old */
+    /* STORE_COMMIT: not yet over */
+    struct store_reservation *commits[SIM_ITEMS];
+    size_t commit_count;
+    uint64_t commit_by_ns;
     int done;
     int final;  /* part of the last check: must succeed */
     int upsert; /* the put replaces what there is */
@@ -112,10 +120,11 @@ struct sim_peer {
     uint64_t fences[SIM_ATTACHED_MAX]; /* asked for, not yet answered */
     uint64_t fence_segments[SIM_ATTACHED_MAX];
     int fence_count;
-    int leaving;       /* ends when its session does */
-    uint64_t known_to; /* incarnation of the last master that knows all it has */
-    struct sim_disk disk;
+    int leaving;          /* ends when its session does */
+    uint64_t known_to;    /* incarnation of the last master that knows all it has */
+    struct sim_disk disk; /* of a client: its GDS file */
     /* client */
+    struct sim_gds *gds; /* NULL: none */
     struct sim_slot slots[SIM_SLOTS];
     uint64_t operations;
 };
@@ -162,9 +171,10 @@ struct sim {
     uint64_t group_evictions; /* of this master, when the last check began */
     int faults_on;
     int load_on;
-    int has_disks;
-    int shm[SIM_CLIENTS];  /* this client reaches nodes by shared memory */
-    unsigned faults_drawn; /* a bit each: not every seed has all of them */
+    int has_disks, has_gds;
+    struct store_replica_choice any; /* where there are GDS files: copies are read in no order */
+    int shm[SIM_CLIENTS];            /* this client reaches nodes by shared memory */
+    unsigned faults_drawn;           /* a bit each: not every seed has all of them */
     uint64_t fault_gap_ms;
     uint64_t drop_permille, double_permille, late_permille;
 };

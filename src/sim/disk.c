@@ -41,12 +41,18 @@ void sim_disk_destroy(struct sim *sim, int node)
 
 /* ---- offers ---- */
 
-static uint64_t offer_count(void *self)
+static uint64_t committed(const struct sim_disk *disk)
 {
-    struct sim_disk *disk = self;
     struct storage_stats stats;
     storage_stats(disk->storage, &stats);
     return stats.committed;
+}
+
+static uint64_t offer_count(void *self)
+{
+    struct sim_disk *disk = self;
+    storage_let_go(disk->storage);
+    return committed(disk);
 }
 
 static int offer_next(void *self, uint64_t *cursor, struct store_disk_offer *offer)
@@ -78,6 +84,7 @@ static void lose_power(struct sim *sim, int node)
 {
     struct sim_disk *disk = disk_of(sim, node);
     disk->end = SIM_POWER_LOST;
+    disk->boot++;
     if (file_sim_crash(disk->files) != YOLK_OK)
         sim_world_fail(&sim->world, "a simulated file could not crash");
 }
@@ -99,7 +106,10 @@ int sim_disk_open(struct sim *sim, int node)
     struct file_system files = file_sim_system(disk->files);
     struct storage_options options = {.path = "disk",
                                       .capacity_bytes = disk->extents * SIM_EXTENT_UNIT,
+                                      .unchecked = node >= SIM_NODES,
                                       .random = random_sim_random(&sim->world.dice)};
+    options.boot[0] = 1;
+    options.boot[1] = disk->boot;
     arm(sim, disk);
     int status = storage_open(&files, &options, &disk->storage);
     file_sim_heal(disk->files);
@@ -131,6 +141,7 @@ int sim_disk_open(struct sim *sim, int node)
                                             .count = offer_count,
                                             .next = offer_next,
                                             .reject = offer_reject};
+    disk->mount.storage_generation = info->generation;
     memcpy(disk->mount.storage_id, info->storage_id, sizeof disk->mount.storage_id);
     access_grant_init(&disk->grant, 0, info->capacity, no_key, 0);
     memset(disk->ios, 0, sizeof disk->ios);
@@ -138,6 +149,8 @@ int sim_disk_open(struct sim *sim, int node)
     disk->tick_at_ns = 0;
     disk->frame_at_ns = 0;
     disk->rejected = 0;
+    if (node >= SIM_NODES)
+        sim_gds_open(sim, node);
     return 1;
 }
 
@@ -160,7 +173,7 @@ void sim_disk_opened(struct sim *sim, int node)
     sim->world.marks[SIM_MARK_OFFER_REJECTED] += disk->rejected;
     if (disk->found > 0) {
         sim->world.marks[SIM_MARK_RECOVERED] += (uint64_t)disk->found;
-        sim->world.marks[SIM_MARK_OFFER_ACCEPTED] += offer_count(disk);
+        sim->world.marks[SIM_MARK_OFFER_ACCEPTED] += committed(disk);
     }
     disk->rejected = 0;
     disk->found = 0;
@@ -271,9 +284,12 @@ static void close_file(struct sim *sim, int node)
 void sim_disk_end(struct sim *sim, int node, enum sim_end end)
 {
     struct sim_disk *disk = disk_of(sim, node);
+    if (sim->peers[node].gds != NULL)
+        sim_gds_end(sim, node);
     count_marks(sim, disk);
     sim_kept_look(disk);
     disk->end = end;
+    disk->ended_ns = sim->world.now_ns;
     if (end == SIM_CLOSED) {
         close_file(sim, node);
     } else {
@@ -340,12 +356,21 @@ void sim_disk_check_settled(struct sim *sim, int node)
     if (off != NULL)
         sim_world_fail(&sim->world, "R6: after healing, the disk of node %d is off: %s", node, off);
     expect(sim, node, storage.leases, "leases");
-    expect(sim, node, storage.handles, "reservations");
-    expect(sim, node, storage.reserved + storage.written, "extents being written");
+    uint64_t stuck = sim->peers[node].gds != NULL ? sim->peers[node].gds->stuck : 0;
+    if (storage.handles != stuck || storage.reserved + storage.written != stuck)
+        sim_world_fail(&sim->world,
+                       "R6: after healing, the disk of node %d: %llu reservations and %llu extents "
+                       "being written, of which %llu never end",
+                       node, (unsigned long long)storage.handles,
+                       (unsigned long long)(storage.reserved + storage.written),
+                       (unsigned long long)stuck);
     expect(sim, node, storage.doomed, "extents that are deleted and not free");
     expect(sim, node, tier.queued + tier.moving + tier.committing, "tasks");
     expect(sim, node, tier.facts_waiting, "facts not acknowledged");
-    check_books(sim, node);
+    if (sim->peers[node].gds != NULL)
+        sim_gds_check_books(sim, node);
+    else
+        check_books(sim, node);
 }
 
 int sim_disk_sound_keys(const struct sim *sim, int node, int keys[SIM_EXTENTS_MAX])
@@ -357,7 +382,8 @@ int sim_disk_sound_keys(const struct sim *sim, int node, int keys[SIM_EXTENTS_MA
         char text[16];
         snprintf(text, sizeof text, "key-%d", key);
         if (storage_find(disk->storage, text, strlen(text), &extent) == YOLK_OK &&
-            !disk->kept[extent.offset / SIM_EXTENT_UNIT].rotten)
+            !disk->kept[extent.offset / SIM_EXTENT_UNIT].rotten &&
+            !disk->kept[extent.offset / SIM_EXTENT_UNIT].unchecked)
             keys[count++] = key;
     }
     return count;

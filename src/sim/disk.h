@@ -33,8 +33,10 @@ enum sim_kept_state {
 };
 struct sim_kept {
     enum sim_kept_state state;
-    int covered; /* by the sync under way */
-    int rotten;  /* its bytes were harmed */
+    int covered;        /* by the sync under way */
+    int rotten;         /* its bytes were harmed */
+    int unchecked;      /* without a checksum: that it was synced must be proven by another sync */
+    uint64_t proven_ns; /* DURABLE and unchecked: by then that one was made at latest */
     uint64_t key_hash;
     uint64_t size;
     uint32_t checksum;
@@ -55,6 +57,7 @@ struct sim_io {
     int ready;  /* SYNC: performed already, only the answer is late */
     int status; /* of that */
     uint32_t checksum;
+    int unchecked;
     const uint8_t *data; /* JOURNAL */
     uint64_t file_offset;
 };
@@ -81,7 +84,9 @@ struct sim_disk {
     uint64_t sync_ns; /* of the tier */
     struct file_sim *files;
     enum sim_end end; /* of the last life */
-    int trouble;      /* opening or closing the file failed since it was last opened well */
+    uint64_t ended_ns;
+    uint8_t boot; /* of its machine: another one after each loss of power */
+    int trouble;  /* opening or closing the file failed since it was last opened well */
     uint64_t until_ns[SIM_DISK_FAULTS];
     struct sim_kept kept[SIM_EXTENTS_MAX];
     /* one life */
@@ -127,6 +132,9 @@ enum yolk_status sim_disk_read(struct sim *sim, int node, uint64_t offset, uint8
                                uint64_t size);
 enum yolk_status sim_disk_lease(struct sim *sim, int node, uint64_t offset, uint64_t size,
                                 uint64_t key_hash);
+/* The same to it; a failed one may have been done in part. */
+enum yolk_status sim_disk_write(struct sim *sim, int node, const uint8_t *bytes, uint64_t size,
+                                uint64_t offset);
 /* Some committed values of the node each lose a bit. */
 void sim_disk_rot(struct sim *sim, int node);
 
@@ -135,7 +143,9 @@ void sim_kept_writing(struct sim_disk *disk, uint64_t offset);
 void sim_kept_written(struct sim_disk *disk, const struct sim_io *io);
 void sim_kept_look(struct sim_disk *disk);
 void sim_kept_sync_began(struct sim_disk *disk);
-void sim_kept_synced(struct sim_disk *disk);
+void sim_kept_synced(struct sim_disk *disk, uint64_t now_ns);
+/* What was to prove something is made again. */
+void sim_kept_failed(struct sim_disk *disk, uint64_t now_ns);
 /* Right after the file was opened. */
 void sim_kept_check(struct sim *sim, int node);
 

@@ -76,6 +76,13 @@ static int write_bytes(struct sim *sim, int node, const void *bytes, uint64_t si
     return refused != YOLK_OK ? refused : status;
 }
 
+enum yolk_status sim_disk_write(struct sim *sim, int node, const uint8_t *bytes, uint64_t size,
+                                uint64_t offset)
+{
+    return (enum yolk_status)write_bytes(sim, node, bytes, size,
+                                         place_of(disk_of(sim, node), offset));
+}
+
 /* The promise that a lease gives, checked where it would be broken. */
 static void check_not_read(struct sim *sim, int node, uint64_t offset)
 {
@@ -214,11 +221,15 @@ static void tell(struct sim *sim, int node, const struct sim_io *io)
         break;
     case SIM_IO_JOURNAL:
         store_tier_journaled(disk->tier, now, status);
+        if (status != YOLK_OK)
+            sim_kept_failed(disk, now);
         break;
     case SIM_IO_SYNC:
         store_tier_synced(disk->tier, now, status);
         if (status == YOLK_OK)
-            sim_kept_synced(disk);
+            sim_kept_synced(disk, now);
+        else
+            sim_kept_failed(disk, now);
         break;
     case SIM_IO_NONE:
         break;
@@ -243,6 +254,8 @@ static int step(struct sim *sim, int node, struct sim_io *io)
     io->kind = SIM_IO_NONE;
     io->leased = 0;
     tell(sim, node, &ended);
+    if (sim->peers[node].gds != NULL)
+        sim_gds_look(sim, node);
     return 1;
 }
 

@@ -33,6 +33,8 @@ void sim_fault_end_peer(struct sim *sim, int peer)
     } else if (sim->peers[peer].disk.present) {
         static const enum sim_end ends[] = {SIM_KILLED, SIM_POWER_LOST, SIM_POWER_LOST, SIM_CLOSED};
         end = ends[sim_world_below(&sim->world, 4)];
+        if (end == SIM_CLOSED && peer >= SIM_NODES) /* its calls would be over before */
+            end = SIM_KILLED;
         sim_world_mark(&sim->world, end == SIM_KILLED       ? SIM_MARK_FILE_KEPT
                                     : end == SIM_POWER_LOST ? SIM_MARK_POWER_LOST
                                                             : SIM_MARK_FILE_CLOSED);
@@ -91,6 +93,8 @@ static void stop_client_soon(struct sim *sim, int peer, int at_disk)
 
 static void trouble_disk(struct sim *sim, int node)
 {
+    if (sim->has_gds && sim_world_below(&sim->world, 2) == 0)
+        node = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     enum sim_disk_fault fault = (enum sim_disk_fault)sim_world_below(&sim->world, SIM_DISK_FAULTS);
     if (fault == SIM_DISK_SLOW && sim->peers[node].disk.present)
         sim_world_mark(&sim->world, SIM_MARK_DISK_SLOW);
@@ -147,7 +151,8 @@ static void draw(struct sim *sim)
     int node = (int)sim_world_below(&sim->world, SIM_NODES);
     int client = SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS);
     int peer = (int)sim_world_below(&sim->world, SIM_PEERS);
-    uint64_t fault = sim_world_below(&sim->world, sim->has_disks ? FAULTS : DISK_FAULTS_FROM);
+    uint64_t fault =
+        sim_world_below(&sim->world, sim->has_disks || sim->has_gds ? FAULTS : DISK_FAULTS_FROM);
     switch (sim->faults_drawn & 1u << fault ? fault : FAULTS) {
     case 0:
     case 13:

@@ -5,6 +5,8 @@
 #include "base/hash.h"
 #include "sim/cluster.h"
 
+enum { WAIT_MS = 600 }; /* for a few pieces of I/O on a slow disk, and for the next try */
+
 static struct sim_kept *unit_of(struct sim_disk *disk, uint64_t offset)
 {
     return &disk->kept[offset / SIM_EXTENT_UNIT];
@@ -20,6 +22,7 @@ void sim_kept_written(struct sim_disk *disk, const struct sim_io *io)
     *unit_of(disk, io->disk_offset) = (struct sim_kept){.state = SIM_KEPT_MAYBE,
                                                         .key_hash = io->key_hash,
                                                         .size = io->size,
+                                                        .unchecked = io->unchecked,
                                                         .checksum = io->checksum};
 }
 
@@ -46,13 +49,30 @@ void sim_kept_sync_began(struct sim_disk *disk)
         disk->kept[i].covered = disk->kept[i].state == SIM_KEPT_COMMITTED;
 }
 
-void sim_kept_synced(struct sim_disk *disk)
+/* The write that proves a sync is made at once, its own sync when one is due; either may wait for
+ * what is under way on a slow disk, and after failures for the next try. */
+static uint64_t proven_by(const struct sim_disk *disk, uint64_t now_ns)
+{
+    return now_ns + disk->sync_ns + WAIT_MS * CLOCK_NS_PER_MS;
+}
+
+void sim_kept_synced(struct sim_disk *disk, uint64_t now_ns)
 {
     sim_kept_look(disk);
     for (uint64_t i = 0; i < disk->extents; i++) {
         struct sim_kept *kept = &disk->kept[i];
-        if (kept->covered && kept->state == SIM_KEPT_COMMITTED)
+        if (kept->covered && kept->state == SIM_KEPT_COMMITTED) {
             kept->state = SIM_KEPT_DURABLE;
+            kept->proven_ns = proven_by(disk, now_ns);
+        }
+    }
+}
+
+void sim_kept_failed(struct sim_disk *disk, uint64_t now_ns)
+{
+    for (uint64_t i = 0; i < disk->extents; i++) {
+        if (disk->kept[i].proven_ns > now_ns)
+            disk->kept[i].proven_ns = proven_by(disk, now_ns);
     }
 }
 
@@ -74,7 +94,9 @@ static void check_missing(struct sim *sim, int node, uint64_t unit)
     const struct sim_kept *kept = &disk->kept[unit];
     enum sim_kept_state needed =
         disk->end == SIM_POWER_LOST ? SIM_KEPT_DURABLE : SIM_KEPT_COMMITTED;
-    if (kept->state >= needed && !kept->rotten)
+    int unproven =
+        kept->unchecked && disk->end == SIM_POWER_LOST && disk->ended_ns < kept->proven_ns;
+    if (kept->state >= needed && !kept->rotten && !unproven)
         sim_world_fail(&sim->world, "the disk of node %d: the extent at %llu is lost after %s",
                        node, (unsigned long long)(unit * SIM_EXTENT_UNIT),
                        disk->end == SIM_POWER_LOST ? "a power loss"
@@ -103,6 +125,7 @@ void sim_kept_check(struct sim *sim, int node)
         /* What opening left is on stable media, what it dropped will not come back. */
         kept->state = there[i] ? SIM_KEPT_DURABLE : SIM_KEPT_NOTHING;
         kept->covered = 0;
+        kept->proven_ns = 0;
     }
     if (info->damaged > 0 && !disk->trouble)
         sim_world_fail(&sim->world,

@@ -58,6 +58,9 @@ void sim_master_stop(struct sim *sim)
     sim->world.marks[SIM_MARK_DISK_EVICTED] += stats.disk_evictions;
     sim->world.marks[SIM_MARK_PROMOTED] += stats.promotes_done;
     sim->world.marks[SIM_MARK_REPLICA_BAD] += stats.replica_bad;
+    sim->world.marks[SIM_MARK_GDS_ONLY] += stats.gds_only;
+    sim->world.marks[SIM_MARK_GDS_EVICTED] += stats.gds_evictions;
+    sim->world.marks[SIM_MARK_GDS_ROOM] += stats.gds_rooms;
     if (stats.disk_conflicts > 0)
         sim_world_fail(&sim->world, "an owner reported a copy where it had reported another");
     const char *broken = master_core_check(sim->master);

@@ -29,11 +29,12 @@ static void tick_at(struct sim *sim, int peer, int index, uint64_t at_ns)
                                                    .id = (uint64_t)index});
 }
 
-/* The master that knows what all nodes have; 0: none does. */
+/* The master that knows what all nodes and GDS files have; 0: none does. */
 static uint64_t known_to(const struct sim *sim)
 {
-    for (int node = 1; node < SIM_NODES; node++) {
-        if (sim->peers[node].known_to != sim->peers[0].known_to)
+    for (int peer = 1; peer < SIM_PEERS; peer++) {
+        if ((peer < SIM_NODES || sim->peers[peer].disk.present) &&
+            sim->peers[peer].known_to != sim->peers[0].known_to)
             return 0;
     }
     return sim->peers[0].known_to;
@@ -110,6 +111,14 @@ static bool groups_went(const struct sim *sim)
     return group_evictions(sim) != sim->group_evictions;
 }
 
+/* Where memory would always be first, no file would be read that is not alone. */
+static uint32_t any_replica(void *self, const struct store_replica *replica)
+{
+    struct sim *sim = self;
+    (void)replica;
+    return (uint32_t)sim_world_below(&sim->world, 3);
+}
+
 static void begin(struct sim *sim, int peer, int index, enum sim_operation operation)
 {
     struct sim_slot *slot = slot_of(sim, peer, index);
@@ -123,6 +132,8 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
     slot->begun_ns = sim->world.now_ns;
     slot->met_rot = 0;
     slot->upsert = 0;
+    slot->commit_count = 0;
+    slot->own_file = 0;
     slot->deadline_ns = sim->world.now_ns + OPERATION_MS * CLOCK_NS_PER_MS;
     slot->overdue_ns = slot->deadline_ns + DRAIN_MS * CLOCK_NS_PER_MS;
     if (operation == SIM_PUT) {
@@ -137,14 +148,19 @@ static void begin(struct sim *sim, int peer, int index, enum sim_operation opera
         if (!slot->final)
             draw_how(sim, slot, &how);
         how.replica_num = 1 + (uint32_t)sim_world_below(&sim->world, 2);
+        if (sim->peers[peer].gds != NULL) {
+            how.gds = &sim->peers[peer].gds->reserver;
+            how.gds_optional = slot->final || sim_world_below(&sim->world, 2) == 0;
+        }
         status = store_put_create(sim->peers[peer].holds, &tuning, slot->items, slot->count, &how,
                                   sim->world.now_ns + SPACE_MS * CLOCK_NS_PER_MS, slot->deadline_ns,
                                   &slot->put);
     } else if (operation == SIM_GET) {
         for (size_t i = 0; i < slot->count; i++)
             memset(slot->buffers[i], 0xcc, SIM_VALUE_MAX);
-        status = store_get_create(sim->peers[peer].holds, &tuning, NULL, slot->items, slot->count,
-                                  slot->deadline_ns, &slot->get);
+        sim->any = (struct store_replica_choice){sim, any_replica};
+        status = store_get_create(sim->peers[peer].holds, &tuning, sim->has_gds ? &sim->any : NULL,
+                                  slot->items, slot->count, slot->deadline_ns, &slot->get);
     }
     if (status != YOLK_OK) { /* memory was refused: the caller is told at once */
         slot->operation = SIM_IDLE;
@@ -187,6 +203,8 @@ static void judge_get(struct sim *sim, struct sim_slot *slot, size_t i)
             sim_version_check(sim, slot->key_numbers[i], slot->buffers[i], (uint64_t)result);
         if (slot->items[i].medium == WIRE_MEDIUM_LOCAL_DISK)
             sim_world_mark(&sim->world, SIM_MARK_DISK_HIT);
+        if (slot->items[i].medium == WIRE_MEDIUM_GDS)
+            sim_world_mark(&sim->world, slot->own_file ? SIM_MARK_GDS_HIT : SIM_MARK_GDS_HIT_OTHER);
         if (wrong != NULL)
             sim_world_fail(&sim->world, "R1: get of %s reported %s", slot->keys[i], wrong);
         uint64_t version;
@@ -255,6 +273,14 @@ static void end(struct sim *sim, int peer, int index)
     start_later(sim, peer, index);
 }
 
+/* Also what a file has committed: who finds it after a crash offers it, as of a put whose end
+ * nobody heard. */
+static void may_be_read(struct sim *sim, const struct sim_slot *slot)
+{
+    for (size_t i = 0; i < slot->count; i++)
+        sim->versions[slot->versions[i]].ended = 1;
+}
+
 static void send(struct sim *sim, int peer, int index, uint16_t message, const uint8_t *body,
                  size_t size, uint64_t reply_by_ns)
 {
@@ -268,10 +294,8 @@ static void send(struct sim *sim, int peer, int index, uint16_t message, const u
         slot->reply_by_ns = sim->world.now_ns + CLOCK_NS_PER_MS; /* refused; known soon */
         return;
     }
-    if (message == WIRE_PUT_END && slot->operation == SIM_PUT) {
-        for (size_t i = 0; i < slot->count; i++)
-            sim->versions[slot->versions[i]].ended = 1;
-    }
+    if (message == WIRE_PUT_END && slot->operation == SIM_PUT)
+        may_be_read(sim, slot);
     sim_send_to_master(sim, slot->connection, message, slot->request_id, body, size);
 }
 
@@ -322,6 +346,10 @@ void sim_slot_drive(struct sim *sim, int peer, int index)
         drive_remove(sim, peer, index);
         return;
     }
+    if (slot->commit_count > 0 && sim->world.now_ns >= slot->commit_by_ns) {
+        sim_gds_look(sim, peer);
+        return;
+    }
     for (int turn = 0; slot->operation == SIM_GET || slot->operation == SIM_PUT; turn++) {
         struct store_action action = {0};
         if (turn == 1000) {
@@ -337,6 +365,9 @@ void sim_slot_drive(struct sim *sim, int peer, int index)
                  action.deadline_ns);
         } else if (action.kind == STORE_TRANSFER) {
             sim_transfer_start(sim, peer, index, slot->operation == SIM_PUT, &action);
+        } else if (action.kind == STORE_COMMIT) {
+            may_be_read(sim, slot);
+            sim_gds_commit(sim, peer, index, &action);
         } else if (action.kind == STORE_DONE) {
             end(sim, peer, index);
             return;
@@ -344,6 +375,8 @@ void sim_slot_drive(struct sim *sim, int peer, int index)
             uint64_t at = action.deadline_ns;
             if (slot->request_id != 0 && slot->reply_by_ns < at)
                 at = slot->reply_by_ns;
+            if (slot->commit_count > 0 && slot->commit_by_ns < at)
+                at = slot->commit_by_ns;
             tick_at(sim, peer, index, at);
             return;
         }

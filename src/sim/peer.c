@@ -51,8 +51,12 @@ int sim_peer_start(struct sim *sim, int index)
     options.holds = peer->holds;
     if (index < SIM_NODES)
         start_node(peer, &options);
-    if (peer->disk.present)
+    if (peer->gds != NULL) {
+        memcpy(peer->gds->file.client_id, options.client_id, sizeof options.client_id);
+        options.gds = &peer->disk.mount;
+    } else if (peer->disk.present) {
         options.disk = &peer->disk.mount;
+    }
     status = store_session_create(&options, &peer->session);
     assert(status == YOLK_OK);
     sim_peer_drive(sim, index);
@@ -82,7 +86,7 @@ static void end_slots(struct sim_peer *peer)
 void sim_peer_crash(struct sim *sim, int index, enum sim_end end)
 {
     struct sim_peer *peer = &sim->peers[index];
-    if (peer->disk.present)
+    if (peer->gds == NULL && peer->disk.present)
         sim_disk_end(sim, index, end);
     peer->alive = 0;
     peer->incarnation++;
@@ -93,7 +97,9 @@ void sim_peer_crash(struct sim *sim, int index, enum sim_end end)
             sim_transfer_free(sim, t); /* its kernel closed all it had */
     }
     sim_memory_detach(sim, index, 0);
-    end_slots(peer);
+    end_slots(peer); /* what a dead process had reserved is nobody's; nothing of it is written */
+    if (peer->gds != NULL)
+        sim_disk_end(sim, index, end);
     store_session_destroy(peer->session);
     store_holds_destroy(peer->holds);
     peer->session = NULL;
@@ -131,7 +137,7 @@ void sim_peer_try_fences(struct sim *sim, int index)
 {
     struct sim_peer *peer = &sim->peers[index];
     for (int i = 0; peer->alive && i < peer->fence_count; i++) {
-        if (sim_memory_has_writer(sim, peer->memory, peer->fences[i]))
+        if (peer->memory != NULL && sim_memory_has_writer(sim, peer->memory, peer->fences[i]))
             continue;
         uint64_t session = peer->fences[i], segment = peer->fence_segments[i];
         peer->fence_count--;
@@ -146,7 +152,7 @@ void sim_peer_try_fences(struct sim *sim, int index)
 
 static void fence(struct sim *sim, struct sim_peer *peer, uint64_t segment, uint64_t session)
 {
-    if (access_grant_fence(&peer->grant, session) != YOLK_OK ||
+    if ((peer->memory != NULL && access_grant_fence(&peer->grant, session) != YOLK_OK) ||
         (peer->disk.present && access_grant_fence(&peer->disk.grant, session) != YOLK_OK))
         return; /* no memory: the master asks again */
     for (int i = 0; i < peer->fence_count; i++) {
@@ -154,7 +160,7 @@ static void fence(struct sim *sim, struct sim_peer *peer, uint64_t segment, uint
             return;
     }
     assert(peer->fence_count < SIM_ATTACHED_MAX);
-    if (sim_memory_has_writer(sim, peer->memory, session))
+    if (peer->memory != NULL && sim_memory_has_writer(sim, peer->memory, session))
         sim_world_mark(&sim->world, SIM_MARK_FENCE_WAITED);
     peer->fences[peer->fence_count] = session;
     peer->fence_segments[peer->fence_count++] = segment;
@@ -200,6 +206,10 @@ static void perform(struct sim *sim, struct sim_peer *peer, const struct store_s
         break;
     case STORE_SESSION_DISK_MOUNTED:
         sim_disk_mounted(sim, peer->index, o->segment);
+        note_segment(sim, peer, o->segment, 1);
+        break;
+    case STORE_SESSION_GDS_MOUNTED:
+        sim_gds_mounted(sim, peer->index, o->segment);
         note_segment(sim, peer, o->segment, 1);
         break;
     case STORE_SESSION_FENCE:

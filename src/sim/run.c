@@ -67,12 +67,16 @@ static void frame_for_peer(struct sim *sim, const struct sim_event *event)
     }
     if (peer->control != event->id)
         return;
-    if (peer->disk.present)
+    if (peer->gds != NULL)
+        store_gds_input(&peer->gds->file, event->message, event->body, event->body_size);
+    else if (peer->disk.present)
         store_tier_input(peer->disk.tier, event->message, event->body, event->body_size);
     store_session_input(peer->session, sim->world.now_ns, event->message, event->request_id,
                         event->body, event->body_size);
+    if (peer->gds != NULL)
+        sim_gds_look(sim, event->actor);
     sim_peer_drive(sim, event->actor);
-    for (int node = 0; node < SIM_NODES; node++) /* it may have let go of a mapping */
+    for (int node = 0; node < SIM_PEERS; node++) /* it may have let go of a mapping */
         sim_peer_try_fences(sim, node);
 }
 
@@ -231,7 +235,7 @@ static void check_settled(struct sim *sim)
                 "gauges that differ from a recount");
     master_core_stats(sim->master, &stats);
     uint64_t segments = SIM_NODES;
-    for (int node = 0; node < SIM_NODES; node++)
+    for (int node = 0; node < SIM_PEERS; node++)
         segments += (uint64_t)sim->peers[node].disk.present;
     if (stats.segments_open != segments)
         sim_world_fail(&sim->world, "R6: after healing, %llu of %llu segments are open",
@@ -242,6 +246,9 @@ static void check_settled(struct sim *sim)
     expect_zero(sim, stats.guards, "guards");
     expect_zero(sim, stats.disk_limbo_bytes, "bytes of disks in limbo");
     expect_zero(sim, stats.disk_lost_bytes, "bytes of lost disks");
+    expect_zero(sim, stats.gds_limbo_bytes, "bytes of GDS files in limbo");
+    expect_zero(sim, stats.gds_lost_bytes, "bytes of lost GDS files");
+    expect_zero(sim, stats.gds_open_bytes, "bytes of puts in GDS files that are over");
     expect_zero(sim, stats.tasks, "tasks not answered");
     for (int peer = 0; peer < SIM_PEERS; peer++) {
         if (!store_session_is_open(sim->peers[peer].session))
@@ -259,7 +266,7 @@ static void settle(struct sim *sim)
     for (int look = 0; look < LOOKS_MAX && sim->world.failure[0] == 0; look++) {
         struct master_stats stats;
         master_core_stats(sim->master, &stats);
-        if (stats.limbo_bytes + stats.disk_limbo_bytes + stats.tasks == 0)
+        if (stats.limbo_bytes + stats.disk_limbo_bytes + stats.gds_limbo_bytes + stats.tasks == 0)
             break;
         run_until(sim, sim->world.now_ns + SETTLE_MS / 32 * CLOCK_NS_PER_MS);
     }
@@ -272,7 +279,8 @@ static void settle(struct sim *sim)
  * dropped then; only what rotted unread may be missing. */
 static void check_restart(struct sim *sim)
 {
-    int node = (int)sim_world_below(&sim->world, SIM_NODES);
+    int node = sim->has_gds ? SIM_NODES + (int)sim_world_below(&sim->world, SIM_CLIENTS)
+                            : (int)sim_world_below(&sim->world, SIM_NODES);
     const struct sim_disk *disk = &sim->peers[node].disk;
     int keys[SIM_EXTENTS_MAX];
     int count = sim_disk_sound_keys(sim, node, keys);
@@ -317,6 +325,12 @@ static void start(struct sim *sim, uint64_t seed)
     for (int i = 0; i < SIM_CLIENTS; i++)
         sim->shm[i] = (int)sim_world_below(&sim->world, 2);
     sim->has_disks = sim_world_below(&sim->world, 3) > 0;
+    for (int peer = SIM_NODES; peer < SIM_PEERS; peer++) {
+        if (sim_gds_is_drawn(seed, peer)) {
+            sim->has_gds = 1;
+            sim_disk_create(sim, peer);
+        }
+    }
     for (int node = 0; sim->has_disks && node < SIM_NODES; node++) {
         if (node == 0 || sim_world_below(&sim->world, 4) > 0)
             sim_disk_create(sim, node);
@@ -343,7 +357,7 @@ static void finish(struct sim *sim)
         if (sim->transfers[i].live)
             sim_transfer_free(sim, &sim->transfers[i]);
     }
-    for (int node = 0; node < SIM_NODES; node++)
+    for (int node = 0; node < SIM_PEERS; node++)
         sim_disk_destroy(sim, node);
     sim_world_free(&sim->world);
     free(sim->connections);

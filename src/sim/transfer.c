@@ -76,7 +76,9 @@ int sim_memory_has_writer(const struct sim *sim, const struct sim_memory *memory
 static void end_lease(struct sim *sim, struct sim_transfer *t)
 {
     const struct sim_peer *node = &sim->peers[t->node];
-    if (t->leased && node->alive && node->incarnation == t->node_incarnation) {
+    if (t->leased && sim_gds_is_own(sim, t)) {
+        sim_gds_unlease(sim, t);
+    } else if (t->leased && node->alive && node->incarnation == t->node_incarnation) {
         struct storage_stats before, after;
         storage_stats(node->disk.storage, &before);
         storage_unlease(node->disk.storage, t->action.offset);
@@ -141,6 +143,10 @@ static void schedule(struct sim *sim, size_t index)
         delay += sim_world_below(&sim->world, 100 * CLOCK_NS_PER_MS); /* a slow one */
     if (t->leased && sim_disk_is_failing(sim, t->node, SIM_DISK_SLOW))
         delay += sim_world_below(&sim->world, 60 * CLOCK_NS_PER_MS);
+    /* The worker of the file's library has other things to do first. */
+    if (sim->load_on && t->moved == 0 && !t->checked && !t->write && sim_gds_is_own(sim, t) &&
+        sim_world_chance(&sim->world, 200))
+        delay += (150 + sim_world_below(&sim->world, 500)) * CLOCK_NS_PER_MS;
     /* What is under way in a network moves even if its sender is stopped or gone. */
     int actor = t->abandoned ? SIM_PEERS : t->peer;
     sim_world_push(
@@ -164,7 +170,10 @@ static int node_of(const struct sim *sim, uint64_t segment, int disk)
 static void tell(struct sim *sim, const struct sim_transfer *t, enum yolk_status status)
 {
     struct sim_slot *slot = &sim->peers[t->peer].slots[t->slot];
-    if (t->write)
+    if (t->write ? slot->put == NULL : slot->get == NULL)
+        sim_world_fail(&sim->world, "a %s of peer %d ended before a transfer of it",
+                       t->write ? "put" : "get", t->peer);
+    else if (t->write)
         store_put_transferred(slot->put, sim->world.now_ns, t->action.cookie, status);
     else
         store_get_transferred(slot->get, sim->world.now_ns, t->action.cookie, status);
@@ -172,7 +181,7 @@ static void tell(struct sim *sim, const struct sim_transfer *t, enum yolk_status
 
 static int is_from_disk(const struct sim_transfer *t)
 {
-    return !t->write && t->action.medium == WIRE_MEDIUM_LOCAL_DISK;
+    return !t->write && t->action.medium != WIRE_MEDIUM_MEMORY;
 }
 
 /* What a disk gave is believed only with its checksum. Under one lease only harm done to the disk
@@ -184,7 +193,9 @@ static enum yolk_status verify(struct sim *sim, const struct sim_transfer *t,
     const uint8_t *bytes = sim->peers[t->peer].slots[t->slot].buffers[t->action.item];
     if (status == YOLK_ERR_STALE)
         sim_world_mark(&sim->world, SIM_MARK_DISK_STALE);
-    if (status != YOLK_OK || base_crc32c(0, bytes, t->action.size) == t->action.checksum)
+    /* Of what the processor never saw there is no checksum. */
+    if (status != YOLK_OK || (t->action.medium == WIRE_MEDIUM_GDS && t->action.checksum == 0) ||
+        base_crc32c(0, bytes, t->action.size) == t->action.checksum)
         return status;
     sim_world_mark(&sim->world, SIM_MARK_CORRUPT_FOUND);
     sim->peers[t->peer].slots[t->slot].met_rot = 1;
@@ -199,6 +210,10 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
     int peer = t->peer, slot = t->slot, abandoned = t->abandoned;
     if (is_from_disk(t))
         status = verify(sim, t, status);
+    if (t->write && t->action.medium == WIRE_MEDIUM_GDS && !abandoned && status == YOLK_OK)
+        sim_gds_written(sim, t);
+    if (!t->write && sim_gds_is_own(sim, t))
+        sim->peers[peer].slots[slot].own_file = 1;
     struct sim_transfer copy = *t;
     if (!abandoned)
         close_books(sim, t, status);
@@ -213,7 +228,7 @@ static void finish(struct sim *sim, struct sim_transfer *t, enum yolk_status sta
     }
     if (sim->peers[peer].alive)
         sim_memory_detach(sim, peer, sim->peers[peer].writes_as);
-    for (int node = 0; node < SIM_NODES; node++)
+    for (int node = 0; node < SIM_PEERS; node++)
         sim_peer_try_fences(sim, node);
 }
 
@@ -230,7 +245,7 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
         sim->transfers = grown;
         sim->transfer_count++;
     }
-    int disk = !write && action->medium == WIRE_MEDIUM_LOCAL_DISK;
+    int disk = action->medium != WIRE_MEDIUM_MEMORY;
     int node = node_of(sim, action->segment, disk);
     assert(action->size > 0);
     sim->transfers[index] = (struct sim_transfer){.live = 1,
@@ -243,9 +258,12 @@ void sim_transfer_start(struct sim *sim, int peer, int slot, int write,
     sim_fault_allocations(NULL); /* a request that gets no books never becomes one */
     keep_books(&sim->transfers[index]);
     sim_fault_allocations(sim);
+    if (action->gds != NULL)
+        sim->transfers[index].gds = *action->gds;
     if (node >= 0 && sim->peers[node].alive) {
         sim->transfers[index].memory = sim->peers[node].memory;
-        sim->transfers[index].memory->references++;
+        if (sim->peers[node].memory != NULL)
+            sim->peers[node].memory->references++;
         sim->transfers[index].node_incarnation = sim->peers[node].incarnation;
     }
     schedule(sim, index);
@@ -265,6 +283,11 @@ static enum yolk_status let_in(struct sim *sim, struct sim_transfer *t)
                                           .opcode = t->write ? YOLK_WRITE : YOLK_READ};
     struct sim_peer *node = &sim->peers[t->node];
     int disk = is_from_disk(t);
+    if (sim_gds_is_own(sim, t)) {
+        enum yolk_status begun = sim_gds_begin(sim, t);
+        t->checked = begun == YOLK_OK;
+        return begun;
+    }
     enum yolk_status status = access_check(disk ? &node->disk.grant : &node->grant, &request);
     if (status == YOLK_ERR_STALE)
         sim_world_mark(&sim->world, SIM_MARK_ACCESS_STALE);
@@ -288,6 +311,8 @@ static enum yolk_status move_from_disk(struct sim *sim, struct sim_transfer *t)
 {
     uint64_t size = t->action.size - t->moved < CHUNK ? t->action.size - t->moved : CHUNK;
     uint8_t *local = sim->peers[t->peer].slots[t->slot].buffers[t->action.item] + t->moved;
+    if (sim_gds_is_own(sim, t))
+        return sim_gds_move(sim, t, size);
     enum yolk_status status = sim_disk_read(sim, t->node, t->action.offset + t->moved, local, size);
     t->moved += size;
     if (sim_world_chance(&sim->world, 100) && t->moved < t->action.size) {
@@ -313,7 +338,7 @@ static void move(struct sim *sim, struct sim_transfer *t)
 /* The stream is cut or its node dead. */
 static int broken(const struct sim *sim, const struct sim_transfer *t)
 {
-    return !t->shm &&
+    return !t->shm && t->node != t->peer &&
            (!sim->peers[t->node].alive || sim->peers[t->node].incarnation != t->node_incarnation ||
             sim->cut[t->peer][t->node]);
 }
@@ -342,6 +367,12 @@ static void land(struct sim *sim, struct sim_transfer *t)
 {
     uint64_t garbage = UINT64_C(0x5a5a5a5a5a5a5a5a);
     uint64_t left = t->action.size - t->moved;
+    if (t->action.medium == WIRE_MEDIUM_GDS) {
+        if (sim->peers[t->node].alive && sim->peers[t->node].incarnation == t->node_incarnation)
+            sim_gds_land(sim, t);
+        finish(sim, t, YOLK_OK);
+        return;
+    }
     sim_world_mark(&sim->world, SIM_MARK_LATE_WRITE);
     memcpy(t->memory->bytes + t->action.offset + t->moved, &garbage, left < 8 ? left : 8);
     finish(sim, t, YOLK_OK);
@@ -349,15 +380,18 @@ static void land(struct sim *sim, struct sim_transfer *t)
 
 static enum yolk_status admit(struct sim *sim, struct sim_transfer *t)
 {
-    if (t->memory == NULL || (!t->checked && !sim->peers[t->node].alive))
+    if ((t->memory == NULL && t->action.medium == WIRE_MEDIUM_MEMORY) || t->node < 0 ||
+        (!t->checked && !sim->peers[t->node].alive))
         return YOLK_ERR_PEER_DEAD;
     if (t->checked)
         return YOLK_OK;
     if (sim->peers[t->node].incarnation != t->node_incarnation) {
         /* The process of that address is another one by now; the connection is made to it. */
-        sim_memory_put(t->memory);
+        if (t->memory != NULL)
+            sim_memory_put(t->memory);
         t->memory = sim->peers[t->node].memory;
-        t->memory->references++;
+        if (t->memory != NULL)
+            t->memory->references++;
         t->node_incarnation = sim->peers[t->node].incarnation;
     }
     return let_in(sim, t);
@@ -382,7 +416,7 @@ void sim_transfer_step(struct sim *sim, size_t index)
         return;
     }
     if (sim->world.now_ns > t->action.deadline_ns) {
-        if (t->shm)
+        if (t->shm || sim_gds_is_own(sim, t))
             finish(sim, t, YOLK_ERR_TIMEOUT);
         else
             abandon(sim, index, YOLK_ERR_TIMEOUT);
@@ -392,10 +426,14 @@ void sim_transfer_step(struct sim *sim, size_t index)
         schedule(sim, index); /* a stopped node neither reads nor writes its sockets */
         return;
     }
-    if (is_from_disk(t))
+    if (t->action.medium != WIRE_MEDIUM_MEMORY)
         status = move_from_disk(sim, t);
     else
         move(sim, t);
+    if (status == YOLK_ERR_STUCK) {
+        abandon(sim, index, status);
+        return;
+    }
     if (status != YOLK_OK || t->moved == t->action.size)
         finish(sim, t, status);
     else

@@ -111,7 +111,17 @@ struct sim_event {
     X(DISK_FULL, "write to a disk failed: ENOSPC")                                                 \
     X(DISK_SLOW, "disk slow")                                                                      \
     X(DISK_OPEN_FAILED, "extent file could not be opened")                                         \
-    X(TIER_OFF, "tier off for a while")
+    X(TIER_OFF, "tier off for a while")                                                            \
+    X(GDS_MOUNTED, "GDS file mounted")                                                             \
+    X(GDS_WRITTEN, "value written to a GDS file beside memory")                                    \
+    X(GDS_COMMIT, "commits in a GDS file asked for")                                               \
+    X(GDS_ONLY, "value in a GDS file alone, for want of memory")                                   \
+    X(GDS_HIT, "get answered from the own GDS file")                                               \
+    X(GDS_HIT_OTHER, "get answered from the GDS file of another client")                           \
+    X(GDS_STALE, "read of a GDS file refused: another extent by now")                              \
+    X(GDS_UNKNOWN, "write to a GDS file of which nobody knows whether it ended")                   \
+    X(GDS_EVICTED, "evicted from a GDS file")                                                      \
+    X(GDS_ROOM, "room in a GDS file asked for")
 
 enum sim_mark {
 #define X(name, text) SIM_MARK_##name,

@@ -24,6 +24,7 @@ enum {
     SB_FLAGS = 96,
     SB_END_BLOCK = 100,
     SB_SPAN = 104,
+    SB_BOOT = 112,
 };
 #define SB_CLEAN        1u
 #define SB_PREALLOCATED 2u
@@ -57,6 +58,7 @@ void format_superblock_encode(const struct format_superblock *sb, uint8_t block[
                    (sb->clean ? SB_CLEAN : 0) | (sb->preallocated ? SB_PREALLOCATED : 0));
     base_store_u32(block + SB_END_BLOCK, sb->end_block);
     base_store_u64(block + SB_SPAN, sb->span > sb->capacity ? sb->span : 0);
+    memcpy(block + SB_BOOT, sb->boot, FORMAT_ID_SIZE);
     base_store_u32(block + SB_CRC, checksum_around(0, block, FORMAT_BLOCK, SB_CRC));
 }
 
@@ -88,6 +90,7 @@ enum format_found format_superblock_decode(const uint8_t block[FORMAT_BLOCK],
     if (sb->version > FORMAT_VERSION || (sb->incompatible & ~FORMAT_INCOMPATIBLE) != 0)
         return FORMAT_NEWER;
     memcpy(sb->storage_id, block + SB_STORAGE_ID, FORMAT_ID_SIZE);
+    memcpy(sb->boot, block + SB_BOOT, FORMAT_ID_SIZE);
     sb->generation = base_load_u64(block + SB_GENERATION);
     sb->sequence = base_load_u64(block + SB_SEQUENCE);
     sb->salt = base_load_u64(block + SB_SALT);
@@ -191,7 +194,7 @@ uint8_t *format_record_encode(const struct format_record *record, uint8_t *at)
     size_t size = format_record_size(record->key_size);
     memset(at, 0, size);
     at[RE_TYPE] = record->type;
-    at[RE_CHECKSUM_KIND] = FORMAT_CRC32C;
+    at[RE_CHECKSUM_KIND] = record->unchecked ? FORMAT_NO_CHECKSUM : FORMAT_CRC32C;
     base_store_u16(at + RE_KEY_SIZE, record->key_size);
     base_store_u32(at + RE_CHECKSUM, record->checksum);
     base_store_u64(at + RE_OFFSET, record->offset);
@@ -223,12 +226,14 @@ int format_record_decode(const uint8_t **at, const uint8_t *end, uint64_t capaci
         .type = p[RE_TYPE],
         .key_size = base_load_u16(p + RE_KEY_SIZE),
         .checksum = base_load_u32(p + RE_CHECKSUM),
+        .unchecked = p[RE_CHECKSUM_KIND] == FORMAT_NO_CHECKSUM,
         .offset = base_load_u64(p + RE_OFFSET),
         .size = base_load_u64(p + RE_SIZE),
         .allocated = (uint64_t)base_load_u32(p + RE_ALLOCATED) * FORMAT_BLOCK,
         .key = p + FORMAT_RECORD_HEADER,
     };
-    if (p[RE_CHECKSUM_KIND] != FORMAT_CRC32C || !record_can_be(record, capacity) ||
+    if ((p[RE_CHECKSUM_KIND] != FORMAT_CRC32C && !record->unchecked) ||
+        (record->unchecked && record->checksum != 0) || !record_can_be(record, capacity) ||
         format_record_size(record->key_size) > (size_t)(end - p))
         return YOLK_ERR_CORRUPT;
     *at = p + format_record_size(record->key_size);

@@ -36,8 +36,11 @@
 #define FORMAT_JOURNAL_MIN    (1024u * 1024)
 #define FORMAT_ID_SIZE        16u
 
-/* Features that a reader must know to read (none yet), and those it may ignore (none yet). */
-#define FORMAT_INCOMPATIBLE UINT64_C(0)
+/* Features that a reader must know to read, and those it may ignore (none yet). Bit 0 was never
+ * one.
+ */
+#define FORMAT_UNCHECKED_RECORDS UINT64_C(2) /* of values without a checksum */
+#define FORMAT_INCOMPATIBLE      FORMAT_UNCHECKED_RECORDS
 
 struct format_superblock {
     uint32_t version;
@@ -52,6 +55,7 @@ struct format_superblock {
     bool clean;             /* closed; then the journal ends at end_block of area epoch % 2 */
     bool preallocated;
     uint32_t end_block;
+    uint8_t boot[FORMAT_ID_SIZE]; /* of the machine while it was open; zeros: unknown */
     uint64_t span; /* places of records lie below: the largest capacity there ever was */
 };
 
@@ -105,11 +109,14 @@ enum format_record_type {
     FORMAT_CHECKPOINT = 2, /* it is there; same fields */
     FORMAT_DELETE = 3,     /* it is no more; without the key */
 };
-enum format_checksum { FORMAT_CRC32C = 1 };
+/* Of a value without one nothing but a sync, or that the machine has not restarted since, proves
+ * that it lies there. */
+enum format_checksum { FORMAT_CRC32C = 1, FORMAT_NO_CHECKSUM = 2 };
 
 struct format_record {
     uint8_t type;
-    uint32_t checksum;
+    uint32_t checksum; /* 0 if unchecked */
+    bool unchecked;
     uint64_t offset;
     uint64_t size;      /* of the value */
     uint64_t allocated; /* multiple of the block */

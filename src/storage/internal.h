@@ -17,13 +17,20 @@ struct storage {
     struct journal journal;
     struct storage_info info;
 
+    bool same_boot;   /* as when the file was last open */
     uint32_t serial;  /* of the last extent reserved */
     uint64_t handles; /* ids that have not ended */
     uint64_t leases;
+    uint64_t held; /* extents that were given up, and not yet let go of */
     uint64_t index_bytes_max;
 
     uint64_t *committed; /* ids to announce: [committed_next, committed_count) */
     size_t committed_next, committed_count, committed_room;
+
+    /* Ids of values without a checksum that no sync has proven, in the order in which they were
+     * written; the sync under way covers the first unproven_sync. */
+    uint64_t *unproven;
+    size_t unproven_count, unproven_room, unproven_sync;
 
     uint8_t *deletes_over; /* a ring: is delete number n, at n % room, done; room: a power of two */
     uint64_t deletes_room, deletes, deletes_done;

@@ -130,6 +130,7 @@ static bool add(struct builder *b, const struct extent *e, enum format_record_ty
     struct format_record record = {
         .type = (uint8_t)type,
         .checksum = e->checksum,
+        .unchecked = e->unchecked,
         .offset = map_offset(b->j->map, e),
         .size = e->size,
         .allocated = map_allocated(b->j->map, e),
@@ -165,6 +166,7 @@ static void add_records(struct builder *b, uint32_t limit)
         enum format_record_type type = e->state == EXTENT_DOOMED ? FORMAT_DELETE : FORMAT_COMMIT;
         if (!dead && !lost && !add(b, e, type, limit))
             return;
+        j->planned_unchecked |= type == FORMAT_COMMIT && e->unchecked;
         extent_pop(&j->queue);
         e->journaled = !dead;
         e->erased = type == FORMAT_DELETE && !dead;
@@ -274,6 +276,8 @@ void journal_written(struct journal *j)
     }
     j->head += j->planned;
     j->planned = 0;
+    j->unchecked |= j->planned_unchecked;
+    j->planned_unchecked = false;
     j->full = false;
 }
 
@@ -283,6 +287,8 @@ bool journal_sync_plan(struct journal *j)
     if (j->rewrite || j->head == j->synced)
         return false;
     j->syncing = true;
+    j->sync_unchecked |= j->unchecked;
+    j->unchecked = false;
     j->sync_block = j->head;
     j->sync_waiting = j->waiting.pushed;
     return true;
@@ -292,6 +298,8 @@ void journal_synced(struct journal *j)
 {
     j->syncing = false;
     j->synced = j->sync_block;
+    j->mark |= j->sync_unchecked;
+    j->sync_unchecked = false;
     if (j->cursor == UINT64_MAX && j->synced >= j->cursor_block)
         j->complete = true;
     if (j->complete_block > 0 && j->synced >= j->complete_block)

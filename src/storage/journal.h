@@ -9,6 +9,10 @@
  * Replaying one complete area, or an old complete and then a new incomplete one, in order, gives
  * the committed extents.
  *
+ * That a value without a checksum was synced nothing proves but a later frame that says so. Where
+ * no record follows, an empty one is written after the sync; the sync of that proves nothing new,
+ * and so is followed by none.
+ *
  * The blocks since the last sync are kept in memory (`tail`, at most `window` of them), for after a
  * failed sync nothing is known of them: they are then written once more, byte for byte.
  */
@@ -48,12 +52,15 @@ struct journal {
     struct extent_queue writing; /* it is being written */
     struct extent_queue waiting; /* DOOMED: the record was written, and not yet synced */
 
-    bool mark;             /* a frame is due even without records */
-    uint32_t planned;      /* blocks of the write under way */
-    bool rewriting;        /* it is the tail once more */
-    bool rewrite;          /* the tail must be written once more */
-    uint32_t sync_block;   /* the sync under way covers blocks below this */
-    uint64_t sync_waiting; /* and this many of all that ever waited */
+    bool mark;              /* a frame is due even without records */
+    bool planned_unchecked; /* the write under way commits values without a checksum */
+    bool unchecked;         /* so does what was written since the last sync began */
+    bool sync_unchecked;    /* so does what the sync under way covers, or one that failed did */
+    uint32_t planned;       /* blocks of the write under way */
+    bool rewriting;         /* it is the tail once more */
+    bool rewrite;           /* the tail must be written once more */
+    uint32_t sync_block;    /* the sync under way covers blocks below this */
+    uint64_t sync_waiting;  /* and this many of all that ever waited */
     bool syncing;
     bool full; /* not even a record fits; cannot be, but for crash upon crash */
 };

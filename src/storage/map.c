@@ -149,6 +149,7 @@ int map_place_committed(struct map *map, const struct format_record *record, str
     if (e == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "an extent");
     e->checksum = record->checksum;
+    e->unchecked = record->unchecked;
     int status = extent_add(
         map, e, base_extents_reserve(map->places, record->offset, record->allocated, e), out);
     if (status != YOLK_OK)

@@ -37,8 +37,11 @@ struct extent {
     bool erased : 1;    /* so is, or may be, its delete record */
     bool numbered : 1;  /* DOOMED by storage_delete */
     bool quiet : 1;     /* DOOMED: its delete record is on stable media */
+    bool doubted : 1;   /* WRITTEN: it will be given up, for a sync failed */
+    bool held : 1;      /* DOOMED: given up by ourselves; storage_delete is still to come */
+    bool unchecked : 1; /* there is no checksum */
     bool hashed : 1;    /* COMMITTED: it is in the key table */
-    bool unproven : 1;  /* recovery: value and record may not have been synced */
+    bool unproven : 1;  /* recovery: no frame says that value and record were synced */
     bool current : 1;   /* recovery: the newer area has a record of it */
     uint8_t key[];
 };

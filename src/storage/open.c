@@ -45,7 +45,9 @@ static void log_wrong(void *self, const char *line)
     log_warn("%s: %s", s->info.path, line);
 }
 
-/* Extents whose record may have reached the disk before their value did are read and compared. */
+/* Extents whose record may have reached the disk before their value did are read and compared. Of
+ * those without a checksum that are there all the same, the superblock's sync having made it so, a
+ * frame must say it: neither clean file nor boot id will prove it once more. */
 static int drop_unproven(struct storage *s, struct recovery *r)
 {
     struct extent *next;
@@ -54,10 +56,11 @@ static int drop_unproven(struct storage *s, struct recovery *r)
         if (!e->unproven)
             continue;
         e->unproven = false;
-        bool good = false;
-        int status = recover_verify(r, e, &good);
+        bool good = r->sb.clean || (e->unchecked && s->same_boot);
+        int status = good || e->unchecked ? YOLK_OK : recover_verify(r, e, &good);
         if (status != YOLK_OK)
             return status;
+        s->journal.mark |= good && e->unchecked;
         if (!good) {
             s->info.dropped++;
             storage_doom(s, e);
@@ -94,7 +97,7 @@ static int fill_holes(struct storage *s, const struct recovery *r)
 static int repair(struct storage *s, const struct recovery *r)
 {
     int status = r->start.complete ? fill_holes(s, r) : YOLK_OK;
-    s->journal.mark = r->hole_count > 0;
+    s->journal.mark |= r->hole_count > 0;
     if (status == YOLK_OK)
         status = storage_drain(s);
     if (status == YOLK_OK && !r->start.complete)
@@ -131,6 +134,21 @@ static int recover(struct storage *s, uint64_t seed)
     s->info.extents = s->map.counts[EXTENT_COMMITTED];
     recovery_free(&r);
     return status;
+}
+
+/* After a power loss the superblock names this life of the machine only when what that took is
+ * deleted on the disk: a process that died in between would have left it to one that trusts it. */
+static int recover_in(struct storage *s, const uint8_t boot[STORAGE_ID_SIZE], uint64_t seed)
+{
+    bool loses = !s->same_boot && !s->sb.clean;
+    if (!loses)
+        memcpy(s->sb.boot, boot, FORMAT_ID_SIZE);
+    int status = recover(s, seed);
+    if (status != YOLK_OK || !loses)
+        return status;
+    memcpy(s->sb.boot, boot, FORMAT_ID_SIZE);
+    s->sb.epoch = s->journal.head > 0 ? s->journal.epoch : s->sb.epoch;
+    return superblock_write(s->file, &s->sb);
 }
 
 /* What lies beyond the new end is deleted, as any extent is, before the superblock says so; then
@@ -247,7 +265,12 @@ int storage_open(const struct file_system *fs, const struct storage_options *opt
         s->info.slot = slot.index;
         s->info.direct = file_direct(s->file);
         storage_inform(&s->info, &s->sb);
-        status = recover(s, random_u64(&options->random));
+        if (options->unchecked) /* written before any record is */
+            s->sb.incompatible |= FORMAT_UNCHECKED_RECORDS;
+        static const uint8_t unknown[FORMAT_ID_SIZE];
+        s->same_boot = memcmp(options->boot, unknown, FORMAT_ID_SIZE) != 0 &&
+                       memcmp(options->boot, s->sb.boot, FORMAT_ID_SIZE) == 0;
+        status = recover_in(s, options->boot, random_u64(&options->random));
     }
     uint64_t capacity = options->capacity_bytes / FORMAT_BLOCK * FORMAT_BLOCK;
     if (status == YOLK_OK && capacity < s->sb.capacity)
@@ -271,6 +294,7 @@ void storage_abandon(struct storage *s)
     map_free(&s->map);
     journal_free(&s->journal);
     free(s->committed);
+    free(s->unproven);
     free(s->deletes_over);
     file_close(s->file);
     free(s);

@@ -94,7 +94,7 @@ int recover_superblock(struct recovery *r)
 struct walk {
     struct recovery *r;
     unsigned area;
-    uint64_t epoch; /* 0: frames of any epoch that begin in the first window */
+    uint64_t epoch; /* 0: any epoch; then of the first window alone, all of it */
     int (*visit)(struct walk *w, const struct format_frame *frame, const uint8_t *bytes);
     uint8_t *chunk;
 
@@ -107,7 +107,13 @@ struct walk {
 };
 
 /* Frames may be missing behind the last sync, never more than a window of blocks; so a window of
- * blocks without one is the end. */
+ * blocks without one is the end. Which epochs there are is asked of the first window as a whole:
+ * were it to end earlier, frames written later could join what is found to what was not. */
+static bool walk_ended(const struct walk *w, uint32_t window, uint32_t at, uint32_t misses)
+{
+    return w->epoch == 0 ? at > window : misses > window;
+}
+
 static int walk(struct walk *w)
 {
     const struct format_superblock *sb = &w->r->sb;
@@ -115,7 +121,7 @@ static int walk(struct walk *w)
     uint32_t chunk = CHUNK_FIRST;
     if (w->epoch == 0)
         blocks = window + FORMAT_FRAME_BLOCKS;
-    while (at < blocks && misses <= window) {
+    while (at < blocks && !walk_ended(w, window, at, misses)) {
         uint32_t count = chunk + FORMAT_FRAME_BLOCKS;
         if (count > blocks - at)
             count = blocks - at;
@@ -127,7 +133,7 @@ static int walk(struct walk *w)
             return base_fail_context(status, "its journal");
         uint32_t stop = at + (count < chunk ? count : chunk), first = at;
         chunk = 2 * chunk < CHUNK_BLOCKS ? 2 * chunk : CHUNK_BLOCKS;
-        while (at < stop && misses <= window) {
+        while (at < stop && !walk_ended(w, window, at, misses)) {
             const uint8_t *bytes = w->chunk + (size_t)(at - first) * FORMAT_BLOCK;
             size_t left = (size_t)(first + count - at) * FORMAT_BLOCK;
             struct format_frame frame;
@@ -201,7 +207,8 @@ static void clear_place(struct recovery *r, const struct format_record *record)
 
 static bool same(const struct extent *e, const struct format_record *record)
 {
-    return e != NULL && e->size == record->size && e->checksum == record->checksum;
+    return e != NULL && e->size == record->size && e->checksum == record->checksum &&
+           e->unchecked == record->unchecked;
 }
 
 static int apply_record(struct recovery *r, const struct format_record *record, bool unproven)
@@ -239,7 +246,7 @@ static int apply_frame(struct walk *w, const struct format_frame *frame, const u
 {
     struct recovery *r = w->r;
     const uint8_t *at = bytes + FORMAT_FRAME_HEADER, *end = bytes + frame->bytes;
-    bool unproven = !r->sb.clean && frame->index >= w->synced;
+    bool unproven = frame->index >= w->synced;
     uint32_t records = 0;
     r->frames++;
     for (;;) {
@@ -371,8 +378,9 @@ static int recover_areas(struct recovery *r, uint8_t *chunk)
 
 int recover_journal(struct recovery *r)
 {
+    size_t blocks = format_area_blocks(&r->sb), most = CHUNK_BLOCKS + FORMAT_FRAME_BLOCKS;
     uint8_t *chunk =
-        aligned_alloc(FORMAT_BLOCK, (CHUNK_BLOCKS + FORMAT_FRAME_BLOCKS) * (size_t)FORMAT_BLOCK);
+        aligned_alloc(FORMAT_BLOCK, (blocks < most ? blocks : most) * (size_t)FORMAT_BLOCK);
     if (chunk == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "recovery");
     int status = recover_areas(r, chunk);
@@ -382,7 +390,8 @@ int recover_journal(struct recovery *r)
 
 int recover_verify(struct recovery *r, const struct extent *e, bool *good)
 {
-    uint8_t *bytes = aligned_alloc(FORMAT_BLOCK, VERIFY_BYTES);
+    uint64_t room = map_allocated(r->map, e);
+    uint8_t *bytes = aligned_alloc(FORMAT_BLOCK, room < VERIFY_BYTES ? room : VERIFY_BYTES);
     if (bytes == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "recovery");
     uint64_t offset = format_extent_offset(&r->sb) + map_offset(r->map, e);

@@ -62,8 +62,9 @@ static int refuse_foreign(struct file *file, const char *path)
 }
 
 /* Files are made under another name, so that the slot's name is only ever that of a whole one. Who
- * holds the lock of the other name makes the file; but between our open and our lock it may have
- * been made, renamed and left, and then AGAIN is the answer. */
+ * holds the lock of the other name makes the file, if the slot's name is still free then: since we
+ * looked it may have been made and renamed, so that ours is another file of the other name, which
+ * would replace it, or the very one, left by now. AGAIN is the answer to both. */
 static int open_fresh(const struct file_system *fs, const char *path, struct file **out)
 {
     char fresh[STORAGE_PATH_SIZE + sizeof SLOT_FRESH];
@@ -71,23 +72,25 @@ static int open_fresh(const struct file_system *fs, const char *path, struct fil
     int status = open_locked(fs, fresh, OPEN_FLAGS | FILE_CREATE, out);
     if (status != YOLK_OK)
         return status;
+    struct file *made;
+    uint64_t size;
     struct recovery r = {.file = *out};
-    if (recover_superblock(&r) == YOLK_OK) {
-        file_close(*out);
-        *out = NULL;
-        status = file_open(fs, path, FILE_READ, out);
-        if (status == YOLK_ERR_NOT_FOUND) /* made, but whoever made it came no further */
-            return open_locked(fs, fresh, OPEN_FLAGS, out);
-        file_close(*out);
-        *out = NULL;
-        return status == YOLK_OK ? YOLK_ERR_AGAIN : status;
+    bool whole = recover_superblock(&r) == YOLK_OK;
+    status = file_open(fs, path, FILE_READ, &made);
+    if (status == YOLK_OK) {
+        file_close(made);
+        status = YOLK_ERR_AGAIN;
+        if (!whole && file_size(*out, &size) == YOLK_OK && size == 0)
+            base_ignore(file_unlink(fs, fresh)); /* it was our open that made it */
+    } else if (status == YOLK_ERR_NOT_FOUND) {
+        status = whole ? YOLK_OK : refuse_foreign(*out, fresh);
+        if (status == YOLK_OK && !whole)
+            return YOLK_OK;
     }
-    status = refuse_foreign(*out, fresh);
-    if (status != YOLK_OK) {
-        file_close(*out);
-        *out = NULL;
-    }
-    return status;
+    file_close(*out);
+    *out = NULL;
+    /* Whole, but whoever made it came no further. */
+    return status == YOLK_OK ? open_locked(fs, fresh, OPEN_FLAGS, out) : status;
 }
 
 static int take(const struct file_system *fs, struct slot *slot)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -81,6 +82,7 @@ void storage_describe(const struct storage *s, const struct extent *e, struct st
         .size = e->size,
         .allocated = map_allocated(&s->map, e),
         .checksum = e->checksum,
+        .checked = !e->unchecked,
     };
 }
 
@@ -159,7 +161,20 @@ static int announce_room(struct storage *s)
     return YOLK_OK;
 }
 
-int storage_written(struct storage *s, uint64_t id, uint32_t checksum)
+static int unproven_room(struct storage *s)
+{
+    if (s->unproven_count < s->unproven_room)
+        return YOLK_OK;
+    size_t room = s->unproven_room > 0 ? 2 * s->unproven_room : 64;
+    uint64_t *ids = base_realloc(s->unproven, room * sizeof *ids);
+    if (ids == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "committing an extent");
+    s->unproven = ids;
+    s->unproven_room = room;
+    return YOLK_OK;
+}
+
+static int written(struct storage *s, uint64_t id, uint32_t checksum, bool unchecked)
 {
     struct extent *e;
     int status = find_id(s, id, &e);
@@ -167,12 +182,37 @@ int storage_written(struct storage *s, uint64_t id, uint32_t checksum)
         status = base_fail(YOLK_ERR_INVALID, 0, "the extent was said to be written twice");
     if (status == YOLK_OK)
         status = announce_room(s);
+    if (status == YOLK_OK && unchecked)
+        status = unproven_room(s);
     if (status != YOLK_OK)
         return status;
+    if (unchecked)
+        s->unproven[s->unproven_count++] = id;
     e->checksum = checksum;
+    e->unchecked = unchecked;
     map_set_state(&s->map, e, EXTENT_WRITTEN);
     journal_queue(&s->journal, e);
     return YOLK_OK;
+}
+
+int storage_written(struct storage *s, uint64_t id, uint32_t checksum)
+{
+    return written(s, id, checksum, false);
+}
+
+int storage_written_unchecked(struct storage *s, uint64_t id)
+{
+    return (s->sb.incompatible & FORMAT_UNCHECKED_RECORDS) != 0
+               ? written(s, id, 0, true)
+               : base_fail(YOLK_ERR_UNSUPPORTED, 0, "the file takes no value without a checksum");
+}
+
+/* Ours to free when its time has come. */
+static void let_go(struct storage *s, struct extent *e)
+{
+    e->held = false;
+    s->held--;
+    storage_free_if_over(s, e);
 }
 
 int storage_abort(struct storage *s, uint64_t id)
@@ -182,7 +222,10 @@ int storage_abort(struct storage *s, uint64_t id)
     if (status != YOLK_OK)
         return status;
     end_id(s, e);
-    storage_doom(s, e);
+    if (e->held) /* doomed by ourselves */
+        let_go(s, e);
+    else
+        storage_doom(s, e);
     return YOLK_OK;
 }
 
@@ -237,7 +280,7 @@ static void delete_over(struct storage *s, const struct extent *e)
 
 void storage_free_if_over(struct storage *s, struct extent *e)
 {
-    if (!e->quiet || (e->leases > 0 && !mutated(MUT_REUSE_UNDER_READ)))
+    if (!e->quiet || e->held || (e->leases > 0 && !mutated(MUT_REUSE_UNDER_READ)))
         return;
     if (e->numbered)
         delete_over(s, e);
@@ -261,7 +304,7 @@ static int deletes_grow(struct storage *s)
 int storage_delete(struct storage *s, uint64_t offset, uint64_t *seq)
 {
     struct extent *e = map_at(&s->map, offset);
-    if (e == NULL || e->owned || e->state == EXTENT_DOOMED)
+    if (e == NULL || e->owned || (e->state == EXTENT_DOOMED && !e->held))
         return base_fail(YOLK_ERR_NOT_FOUND, 0, "no extent to delete at %llu",
                          (unsigned long long)offset);
     if (s->deletes - s->deletes_done + 2 > s->deletes_room) {
@@ -272,7 +315,10 @@ int storage_delete(struct storage *s, uint64_t offset, uint64_t *seq)
     *seq = ++s->deletes;
     e->serial = (uint32_t)s->deletes;
     e->numbered = true;
-    storage_doom(s, e);
+    if (e->held)
+        let_go(s, e);
+    else
+        storage_doom(s, e);
     return YOLK_OK;
 }
 
@@ -281,7 +327,46 @@ uint64_t storage_deleted(const struct storage *s)
     return s->deletes_done;
 }
 
+void storage_let_go(struct storage *s)
+{
+    struct extent *next;
+    for (struct extent *e = map_from(&s->map, 0); e != NULL && s->held > 0; e = next) {
+        next = map_after(&s->map, e);
+        if (e->held && !e->owned)
+            let_go(s, e);
+    }
+}
+
 /* ---- the journal ---- */
+static void give_up(struct storage *s, struct extent *e)
+{
+    e->held = true;
+    s->held++;
+    s->counts.given_up++;
+    storage_doom(s, e);
+}
+
+/* A sync failed. What was written after it began is not known to be there either: the system tells
+ * of an error once. */
+static void give_up_unproven(struct storage *s)
+{
+    uint64_t before = s->counts.given_up;
+    for (size_t i = 0; i < s->unproven_count; i++) {
+        uint64_t id = s->unproven[i];
+        struct extent *e = map_at(&s->map, (id & ((1ull << PLACE_BITS) - 1)) * FORMAT_BLOCK);
+        if (e == NULL || e->serial != id >> PLACE_BITS)
+            continue;
+        if (e->state == EXTENT_COMMITTED)
+            give_up(s, e);
+        else
+            e->doubted = e->state == EXTENT_WRITTEN;
+    }
+    s->unproven_count = s->unproven_sync = 0;
+    if (s->counts.given_up != before)
+        log_warn("%s: a sync failed, so %llu values without a checksum are given up", s->info.path,
+                 (unsigned long long)(s->counts.given_up - before));
+}
+
 /* What was being written is written: on to the next state. */
 static void settle(struct storage *s)
 {
@@ -291,6 +376,8 @@ static void settle(struct storage *s)
             map_set_state(&s->map, e, EXTENT_COMMITTED);
             if (e->owned)
                 s->committed[s->committed_count++] = storage_id_of(s, e);
+            if (e->doubted)
+                give_up(s, e);
         } else if (e->erased) {
             extent_push(&j->waiting, e);
         } else if (e->journaled) { /* doomed while its COMMIT record was being written */
@@ -346,7 +433,10 @@ void storage_journal_done(struct storage *s, int status)
 
 bool storage_sync_plan(struct storage *s)
 {
-    return journal_sync_plan(&s->journal);
+    if (!journal_sync_plan(&s->journal))
+        return false;
+    s->unproven_sync = s->unproven_count;
+    return true;
 }
 
 void storage_sync_done(struct storage *s, int status)
@@ -356,10 +446,16 @@ void storage_sync_done(struct storage *s, int status)
         s->counts.sync_errors++;
         failed(s, &s->sync_failed, "a sync", status);
         journal_sync_failed(j);
+        give_up_unproven(s);
         return;
     }
     s->counts.syncs++;
     worked(s, &s->sync_failed);
+    s->unproven_count -= s->unproven_sync;
+    if (s->unproven_count > 0)
+        memmove(s->unproven, s->unproven + s->unproven_sync,
+                s->unproven_count * sizeof *s->unproven);
+    s->unproven_sync = 0;
     bool was = j->other_free;
     journal_synced(j);
     s->counts.checkpoints += j->other_free && !was;
@@ -378,7 +474,7 @@ const char *storage_check(struct storage *s)
         leases += e->leases;
         handles += e->owned;
         listed += e->state == EXTENT_WRITTEN || (e->state == EXTENT_DOOMED && !e->quiet);
-        if (e->state == EXTENT_DOOMED && e->quiet && e->leases == 0)
+        if (e->state == EXTENT_DOOMED && e->quiet && e->leases == 0 && !e->held)
             return "storage: a doomed extent that nothing holds is not free";
     }
     const struct journal *j = &s->journal;

@@ -17,7 +17,8 @@
  *  3. Space becomes FREE only when no record on the disk can bring the old extent back (its delete
  *     record survived an fdatasync) and nobody reads it (no lease).
  *  4. What was COMMITTED when a process was killed is there again after the next open; what was
- *     COMMITTED and covered by a completed sync is there after a power loss too.
+ *     COMMITTED and covered by a completed sync is there after a power loss too (of values without
+ *     a checksum storage_written_unchecked says more).
  *  5. Nothing is written into a file before its lock is held, nor into one that is no extent file
  * of this format unless storage_options.replace says so.
  *
@@ -66,8 +67,11 @@ struct storage_options {
                                 exists grows to it, or is cut, with the extents beyond it */
     uint64_t journal_bytes;  /* of each of the two areas; 0: derived from the capacity */
     bool start_empty;        /* forget what the file holds */
-    bool replace;            /* also overwrite a slot that is no readable extent file */
-    struct random random;    /* for identities: random_real(), or the simulator's */
+    bool unchecked;          /* storage_written_unchecked may be called */
+    uint8_t
+        boot[STORAGE_ID_SIZE]; /* names the machine's life since it was started; zeros: unknown */
+    bool replace;              /* also overwrite a slot that is no readable extent file */
+    struct random random;      /* for identities: random_real(), or the simulator's */
 };
 
 /* What storage_open found and did. */
@@ -99,6 +103,7 @@ struct storage_extent {
     uint64_t size;      /* of the value */
     uint64_t allocated; /* of the extent: size rounded up to 4 KiB */
     uint32_t checksum;  /* crc32c of the value; 0 before storage_written */
+    bool checked;       /* it has one */
 };
 
 struct storage_stats {
@@ -111,6 +116,7 @@ struct storage_stats {
     uint64_t journal_writes, journal_written; /* calls and bytes */
     uint64_t syncs, checkpoints;              /* completed */
     uint64_t journal_errors, sync_errors;     /* failed */
+    uint64_t given_up;                        /* values without a checksum, for a failed sync */
     uint64_t memory_bytes;                    /* of the index: keys, tables and allocator */
     bool writable;
 };
@@ -153,6 +159,13 @@ YOLK_MUST_USE int storage_reserve(struct storage *s, const void *key, size_t key
 YOLK_MUST_USE int storage_locate(struct storage *s, uint64_t id, struct storage_extent *out);
 /* RESERVED -> WRITTEN: all bytes were written, and no write is under way. Its record is queued. */
 YOLK_MUST_USE int storage_written(struct storage *s, uint64_t id, uint32_t checksum);
+/* The same of bytes whose checksum nobody knows. What was not synced of them is there after a kill
+ * (if options->boot tells that it was no more than that), but is given up after a power loss. That
+ * it was synced is known by the next sync alone: after the first one a journal write is due. When a
+ * sync fails, nothing tells which of those that it had to prove the disk has: all are given up.
+ * They are not found any more, no lease of them is given, and a delete record is written; their
+ * space is free when storage_delete has come too, or storage_let_go. */
+YOLK_MUST_USE int storage_written_unchecked(struct storage *s, uint64_t id);
 /* Ends the id; the extent becomes free, at once or (after storage_written) by way of DOOMED. No
  * write to it may be under way. */
 YOLK_MUST_USE int storage_abort(struct storage *s, uint64_t id);
@@ -163,7 +176,7 @@ YOLK_MUST_USE int storage_preserve(struct storage *s, uint64_t id);
 
 /* ---- the journal ---- */
 enum storage_step {
-    STORAGE_NOTHING,    /* no record is waiting */
+    STORAGE_NOTHING,    /* nothing is waiting to be written */
     STORAGE_WRITE,      /* pwrite `io` to storage_file, then storage_journal_done */
     STORAGE_SYNC_FIRST, /* records wait for a sync: storage_sync_plan, and so on */
 };
@@ -190,6 +203,8 @@ void storage_sync_done(struct storage *s, int status);
 YOLK_MUST_USE int storage_delete(struct storage *s, uint64_t offset, uint64_t *seq);
 /* All deletes up to this one are done: on stable media, no lease left, the space FREE. */
 uint64_t storage_deleted(const struct storage *s);
+/* What was given up needs no storage_delete any more: a master hears anew what is there. */
+void storage_let_go(struct storage *s);
 
 /* ---- reading ---- */
 /* For one read of the extent that begins at `offset`: STALE unless it is COMMITTED and has exactly

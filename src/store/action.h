@@ -11,12 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire/gds.h"
+
 enum store_action_kind {
     STORE_SEND = 1,     /* send a control message, feed its answer or the loss of the link */
     STORE_TRANSFER = 2, /* move one replica of one item, feed its completion */
     STORE_WAIT = 3,     /* until deadline_ns at most */
     STORE_DONE = 4,
+    STORE_COMMIT = 5, /* have the journal take these reservations, feed store_put_committed */
 };
+
+struct store_reservation;
+struct store_reserver;
 
 struct store_action {
     enum store_action_kind kind;
@@ -33,10 +39,19 @@ struct store_action {
     uint64_t session; /* that the ticket and the guard were given to */
     uint64_t op;
     uint8_t ticket[16]; /* put only */
-    uint32_t medium;    /* get: of the replica, enum wire_medium */
-    uint32_t checksum;  /* get from a disk: crc32c of the value, to be checked on arrival */
+    uint32_t medium;    /* of the replica, enum wire_medium */
+    uint32_t checksum;  /* get from a disk: crc32c of the value, to be checked on arrival (GDS: 0 if
+                           it is not known) */
     uint64_t key_hash;  /* get from a disk: what its owner compares with its own map */
     uint64_t cookie;    /* names this transfer in transferred() */
+    /* put to the GDS file: gets the checksum */
+    struct store_reservation *reservation;
+    const void *key; /* get from a GDS file: as the master has it */
+    uint32_t key_size;
+    const struct wire_gds *gds; /* the same; until the next call into the machine */
+    /* COMMIT: in the machine until the next call into it */
+    struct store_reservation **commits;
+    size_t commit_count;
 };
 
 /* One item of a batch as the machines see it: no memory, only sizes. */
@@ -46,6 +61,7 @@ struct store_item {
     uint64_t size;   /* put: bytes of the value; get: bytes of room */
     int64_t result;  /* out */
     uint32_t medium; /* out, of a get that has a value: where it was read, enum wire_medium */
+    const struct wire_gds *gds; /* put: what is reserved for it; set by the machine */
 };
 
 /* How a put is made; names and groups are borrowed until it is destroyed. */
@@ -57,6 +73,9 @@ struct store_put_how {
     const char *const *preferred;
     size_t preferred_count;
     const char *const *groups; /* NULL, or one an item; NULL or "" in it: none */
+    /* Each value also goes to the GDS file. NULL: there is none. Borrowed. */
+    const struct store_reserver *gds;
+    int gds_optional; /* 1: only to memory where the file has no room */
 };
 
 /* Limits both machines work by; zero fields are set to the defaults by store_tuning_init. */

@@ -6,14 +6,16 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "engine/bulk.h"
 #include "platform/clock.h"
 #include "store/internal.h"
 #include "store/message.h"
 
 /* What stands behind a struct yolk_buffer. */
 struct pin {
-    uint64_t op;      /* holds the value in place; 0: it is a copy */
-    const void *base; /* of the mapped segment */
+    uint64_t op;               /* holds the value in place; 0: it is a copy */
+    const void *base;          /* of the mapped segment; NULL: it is a copy */
+    uint64_t segment, session; /* it was mapped as */
     void *copy;
 };
 
@@ -120,10 +122,11 @@ static int try_locate(struct yolk_store *store, const struct store_item *item, u
         place->size = result.size;
         place->replica_count =
             result.replica_count < STORE_REPLICAS_MAX ? result.replica_count : STORE_REPLICAS_MAX;
-        for (uint32_t i = 0; i < place->replica_count; i++)
-            place->replicas[i] = store_replica_of(grants.replicas, result.first + i);
+        status = result.first == 0
+                     ? store_message_replicas(&grants, place->replicas, place->replica_count)
+                     : (int)YOLK_ERR_PROTOCOL;
         /* The key's own answer: NOT_FOUND is final, not a lost session. */
-        if (result.status != YOLK_OK) {
+        if (status == YOLK_OK && result.status != YOLK_OK) {
             status = base_fail(result.status, 0, "%s", yolk_strerror(result.status));
             place->session = 0;
         }
@@ -185,6 +188,19 @@ enum yolk_status yolk_store_size(struct yolk_store *store, const void *key, size
     return status;
 }
 
+static struct yolk_gds_descriptor descriptor_of(const struct wire_gds *gds)
+{
+    struct yolk_gds_descriptor out = {
+        .storage_generation = gds->storage_generation,
+        .value_offset = gds->value_offset,
+        .value_size = gds->value_size,
+        .allocated_size = gds->allocated_size,
+    };
+    memcpy(out.owner_client_id, gds->owner_client_id, sizeof(out.owner_client_id));
+    memcpy(out.storage_id, gds->storage_id, sizeof(out.storage_id));
+    return out;
+}
+
 enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key, size_t key_size,
                                    struct yolk_replica *replicas, size_t room, size_t *count)
 {
@@ -197,13 +213,17 @@ enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key, si
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), store->options.timeout_ms);
     status = locate(store, key, key_size, WIRE_GET_PEEK, deadline_ns, &place);
     if (status == YOLK_OK) {
-        for (size_t i = 0; i < place.replica_count && i < room; i++)
+        for (size_t i = 0; i < place.replica_count && i < room; i++) {
+            const struct store_replica *replica = &place.replicas[i];
             replicas[i] = (struct yolk_replica){
-                .segment = place.replicas[i].segment,
-                .offset = place.replicas[i].offset,
+                .segment = replica->segment,
+                .offset = replica->offset,
                 .size = place.size,
-                .medium = (int32_t)place.replicas[i].medium,
+                .medium = (int32_t)replica->medium,
             };
+            if (replica->medium == WIRE_MEDIUM_GDS)
+                replicas[i].gds = descriptor_of(&replica->gds);
+        }
         *count = place.replica_count;
         store_holds_finish(store->holds, place.op);
     }
@@ -213,7 +233,7 @@ enum yolk_status yolk_store_locate(struct yolk_store *store, const void *key, si
 
 /* Maps the first replica that can be; UNSUPPORTED when none can. */
 static int map_place(struct yolk_store *store, const struct place *place, uint64_t deadline_ns,
-                     struct pin *pin, struct yolk_buffer *out)
+                     bool gpu, struct pin *pin, struct yolk_buffer *out)
 {
     struct store_replica_choice choice = store_segments_choice(store->segments);
     uint64_t tried = 0;
@@ -233,7 +253,7 @@ static int map_place(struct yolk_store *store, const struct place *place, uint64
                                     replica->offset, place->size);
         if (status == YOLK_OK)
             status = store_segments_map(store->segments, replica->segment, place->session,
-                                        deadline_ns, &base, &mapped);
+                                        deadline_ns, gpu, &base, &mapped);
         if (status != YOLK_OK)
             continue;
         if (replica->offset > mapped || place->size > mapped - replica->offset) {
@@ -243,6 +263,8 @@ static int map_place(struct yolk_store *store, const struct place *place, uint64
         }
         pin->op = place->op;
         pin->base = base;
+        pin->segment = replica->segment;
+        pin->session = place->session;
         out->data = (const uint8_t *)base + replica->offset;
         out->size = place->size;
         out->mapped = 1;
@@ -281,8 +303,8 @@ static int copy_value(struct yolk_store *store, const void *key, size_t key_size
     return base_fail(YOLK_ERR_AGAIN, 0, "the value changes faster than it can be read");
 }
 
-enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key, size_t key_size,
-                                       struct yolk_buffer *out)
+static enum yolk_status get_buffer(struct yolk_store *store, const void *key, size_t key_size,
+                                   bool gpu, struct yolk_buffer *out)
 {
     struct place place;
     if (out == NULL)
@@ -297,9 +319,14 @@ enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key
                          : locate(store, key, key_size, WIRE_GET_PIN, deadline_ns, &place);
     if (status == YOLK_OK) {
         int mapped = place.size == 0 ? YOLK_ERR_UNSUPPORTED
-                                     : map_place(store, &place, deadline_ns, pin, &made);
-        if (mapped != YOLK_OK) {
+                                     : map_place(store, &place, deadline_ns, gpu, pin, &made);
+        if (mapped != YOLK_OK)
             store_holds_finish(store->holds, place.op);
+        if (mapped != YOLK_OK && gpu) {
+            status = mapped == YOLK_ERR_UNSUPPORTED
+                         ? base_fail(mapped, 0, "no GPU reaches the value where it lies")
+                         : mapped;
+        } else if (mapped != YOLK_OK) {
             status = copy_value(store, key, key_size, place.size, pin, &made);
         }
     }
@@ -314,6 +341,30 @@ enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key
     }
     store_leave(store);
     return status;
+}
+
+enum yolk_status yolk_store_get_buffer(struct yolk_store *store, const void *key, size_t key_size,
+                                       struct yolk_buffer *out)
+{
+    return get_buffer(store, key, key_size, false, out);
+}
+
+enum yolk_status yolk_store_get_device_buffer(struct yolk_store *store, const void *key,
+                                              size_t key_size, struct yolk_buffer *out)
+{
+    return get_buffer(store, key, key_size, true, out);
+}
+
+enum yolk_status yolk_store_check_buffer(struct yolk_store *store, const struct yolk_buffer *buffer)
+{
+    if (store == NULL || buffer == NULL || buffer->internal == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "check_buffer without a buffer");
+    if (store->pid != getpid())
+        return base_fail(YOLK_ERR_FORKED, 0, "the store was opened by another process");
+    const struct pin *pin = buffer->internal;
+    return pin->base == NULL
+               ? YOLK_OK
+               : store_segments_check(store->segments, pin->segment, pin->session, pin->base);
 }
 
 void yolk_store_release_buffer(struct yolk_store *store, struct yolk_buffer *buffer)
@@ -364,6 +415,25 @@ enum yolk_status yolk_store_describe_route(struct yolk_store *store, const void 
         }
         store_holds_finish(store->holds, place.op);
     }
+    store_leave(store);
+    return status;
+}
+
+enum yolk_status yolk_store_copy_out(struct yolk_store *store, const struct yolk_buffer *buffer,
+                                     uint64_t offset, void *to, size_t size)
+{
+    if (buffer == NULL || offset > buffer->size || size > buffer->size - offset ||
+        (to == NULL && size > 0))
+        return base_fail(YOLK_ERR_INVALID, 0, "%zu bytes at %llu: the value has %llu", size,
+                         (unsigned long long)offset,
+                         (unsigned long long)(buffer == NULL ? 0 : buffer->size));
+    int status = store_enter(store);
+    if (status != YOLK_OK || size == 0) {
+        if (status == YOLK_OK)
+            store_leave(store);
+        return status;
+    }
+    status = engine_memory_write(store->engine, to, (const uint8_t *)buffer->data + offset, size);
     store_leave(store);
     return status;
 }

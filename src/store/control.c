@@ -27,6 +27,14 @@ static void perform_connect(struct yolk_store *store, uint64_t session)
      */
     mutex_unlock(&control->lock);
     int status = store_client_control_open(store->client, session, instance);
+    if (status == YOLK_OK && store->gds != NULL &&
+        !(store_client_features(store->client) & WIRE_FEATURE_GDS)) {
+        store_client_control_close(store->client);
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                           "the master at %s is too old for the GDS tier: turn it off here, or "
+                           "update the master",
+                           store->master);
+    }
     mutex_lock(&control->lock);
     uint64_t now = clock_real_now_ns();
     control->connect_status = status;
@@ -70,6 +78,8 @@ static void try_fences(struct yolk_store *store, uint64_t now_ns)
                          : (int)yolk_served_fence_session(store->served, fence->session);
         if (status == YOLK_OK && store->disk != NULL)
             status = store_disk_fence_session(store->disk, fence->session);
+        if (status == YOLK_OK && store->gds != NULL)
+            status = store_disk_fence_session(store_gds_disk(store->gds), fence->session);
         if (status != YOLK_OK) {
             at = &fence->next;
             continue;
@@ -113,6 +123,8 @@ static int perform(struct yolk_store *store, const struct store_session_output *
         control->last_session = output->session;
         if (store->disk != NULL)
             store_disk_offered(store->disk);
+        if (store->gds != NULL)
+            store_disk_offered(store_gds_disk(store->gds));
         condition_broadcast(&control->changed);
         return 0;
     case STORE_SESSION_EXPIRED:
@@ -137,6 +149,10 @@ static int perform(struct yolk_store *store, const struct store_session_output *
         store_disk_mounted(store->disk, control->memory_segment, output->segment);
         store_segments_set_own(store->segments, control->memory_segment, output->segment);
         return 0;
+    case STORE_SESSION_GDS_MOUNTED:
+        store_gds_mounted(store->gds, output->segment);
+        store_segments_set_gds(store->segments, output->segment);
+        return 0;
     case STORE_SESSION_FENCE:
         add_fence(control, output->segment, output->session);
         return 0;
@@ -158,17 +174,26 @@ static int perform(struct yolk_store *store, const struct store_session_output *
     return 0;
 }
 
-/* What the disk has for the master and for the session. */
+/* A frame that cannot be sent is as one lost on the way: the master asks again. */
+static void send_frames(struct yolk_store *store, struct store_disk *disk, struct base_buf *body)
+{
+    uint16_t message;
+    while (store_disk_take_frame(disk, &message, body))
+        if (store_client_control_send(store->client, message, 0, body->data, body->size) != YOLK_OK)
+            base_error_clear();
+}
+
+/* What the disk and the GDS file have for the master and for the session. */
 static void serve_disk(struct yolk_store *store, struct base_buf *body)
 {
     struct store_control *control = &store->control;
-    uint16_t message;
+    if (store->gds != NULL) {
+        send_frames(store, store_gds_disk(store->gds), body);
+        store_gds_floor(store->gds, store_session_floor(control->session));
+    }
     if (store->disk == NULL)
         return;
-    /* A frame that cannot be sent is as one lost on the way: the master asks again. */
-    while (store_disk_take_frame(store->disk, &message, body))
-        if (store_client_control_send(store->client, message, 0, body->data, body->size) != YOLK_OK)
-            base_error_clear();
+    send_frames(store, store->disk, body);
     if (control->quieting && store_disk_is_quiet(store->disk)) {
         control->quieting = 0;
         store_session_disk_quiet(control->session, clock_real_now_ns());
@@ -203,6 +228,8 @@ static void control_main(void *arg)
         if (status == YOLK_OK) {
             if (store->disk != NULL)
                 store_disk_input(store->disk, header.kind, body.data, header.body_size);
+            if (store->gds != NULL)
+                store_gds_input(store->gds, header.kind, body.data, header.body_size);
             store_session_input(control->session, now, header.kind, header.request_id, body.data,
                                 header.body_size);
         } else if (status != YOLK_ERR_AGAIN) {
@@ -230,8 +257,9 @@ int store_control_start(struct yolk_store *store)
         .mirror = store->mirror,
         .holds = store->holds,
         .disk = store->disk == NULL ? NULL : store_disk_mount(store->disk),
+        .gds = store->gds == NULL ? NULL : store_disk_mount(store_gds_disk(store->gds)),
     };
-    random_bytes(&random, options.client_id, sizeof(options.client_id));
+    memcpy(options.client_id, store->client_id, sizeof(options.client_id));
     memcpy(options.ticket_key, store->ticket_key, sizeof(options.ticket_key));
     mutex_init(&control->lock);
     condition_init(&control->changed);
@@ -331,7 +359,8 @@ int store_control_stat(struct yolk_store *store, struct base_buf *lines)
     mutex_lock(&store->control.lock);
     struct store_disk *disk = store->disk; /* once there, it stays while calls are in progress */
     mutex_unlock(&store->control.lock);
-    return disk == NULL ? YOLK_OK : store_disk_stat(disk, lines);
+    int status = disk == NULL ? YOLK_OK : store_disk_stat(disk, lines);
+    return status != YOLK_OK || store->gds == NULL ? status : store_gds_stat(store->gds, lines);
 }
 
 void store_control_stop(struct yolk_store *store, uint64_t deadline_ns)

@@ -12,11 +12,13 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "platform/clock.h"
+#include "platform/process.h"
 #include "platform/random.h"
 #include "store/disk_state.h"
 #include "store/segments.h"
+#include "wire/msg.h"
 
-enum { LOCK_WAIT_MS = 2000, LOCK_LOOK_US = 5000 };
+enum { LOCK_WAIT_MS = 2000, LOCK_LOOK_US = 5000, LOCK_FIND_MS = 100 };
 #define DEPTH_BYTES (64ull << 20) /* of moves at a time */
 
 /* ---- who may read and write ---- */
@@ -47,7 +49,7 @@ static void end_access(void *self, const struct yolk_access_request *request)
     storage_unlease(disk->storage, request->ticket->offset);
     store_tier_stats(disk->tier, &stats);
     if (stats.facts_waiting > 0) /* perhaps for this reader */
-        condition_signal(&disk->changed);
+        store_disk_rouse(disk);
     mutex_unlock(&disk->lock);
 }
 
@@ -58,6 +60,7 @@ static uint64_t offer_count(void *self)
     struct store_disk *disk = self;
     struct storage_stats stats;
     mutex_lock(&disk->lock);
+    storage_let_go(disk->storage);
     storage_stats(disk->storage, &stats);
     mutex_unlock(&disk->lock);
     return stats.committed;
@@ -87,7 +90,7 @@ static int offer_reject(void *self, uint64_t offset)
     mutex_lock(&disk->lock);
     int status = storage_delete(disk->storage, offset, &seq);
     if (status == YOLK_OK)
-        condition_signal(&disk->changed);
+        store_disk_rouse(disk);
     mutex_unlock(&disk->lock);
     return status == YOLK_ERR_NOT_FOUND ? YOLK_OK : status;
 }
@@ -132,7 +135,7 @@ void store_disk_unmount(struct store_disk *disk)
 {
     mutex_lock(&disk->lock);
     store_tier_unmount(disk->tier);
-    condition_signal(&disk->changed);
+    store_disk_rouse(disk);
     mutex_unlock(&disk->lock);
 }
 
@@ -148,7 +151,7 @@ void store_disk_input(struct store_disk *disk, uint16_t message, const uint8_t *
 {
     mutex_lock(&disk->lock);
     store_tier_input(disk->tier, message, body, size);
-    condition_signal(&disk->changed);
+    store_disk_rouse(disk);
     mutex_unlock(&disk->lock);
 }
 
@@ -212,8 +215,9 @@ int store_disk_stat(struct store_disk *disk, struct base_buf *lines)
         {"tasks_moving", tier.moving},
     };
     int status = YOLK_OK;
+    const char *tier_name = disk->medium == WIRE_MEDIUM_GDS ? "gds" : "ssd";
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]) && status == YOLK_OK; i++)
-        status = base_buf_printf(lines, "client_ssd_%s %llu\n", figures[i].name,
+        status = base_buf_printf(lines, "client_%s_%s %llu\n", tier_name, figures[i].name,
                                  (unsigned long long)figures[i].value);
     return status;
 }
@@ -232,32 +236,44 @@ static void log_opened(const struct storage_info *info)
              info->preallocated ? "" : ", not preallocated");
 }
 
-/* 1: all files that there are are locked, and there is one. */
-static int all_locked(const struct file_system *fs, const char *path)
+enum locked { NOT_ALL_LOCKED, LOCKED_BY_SOMEBODY, LOCKED_BY_LIVING };
+
+/* Whether all files that there are are locked, and there is one; and if `look`, whether each is by
+ * a process that is seen to live. */
+static enum locked all_locked(const struct file_system *fs, const char *path, int look)
 {
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), LOCK_FIND_MS);
     char slot[STORAGE_PATH_SIZE];
+    int living = look;
     for (unsigned i = 0; i < STORAGE_SLOTS; i++) {
         struct file *file;
         snprintf(slot, sizeof(slot), "%s.slot%u", path, i);
         int status = file_open(fs, slot, FILE_READ | FILE_WRITE, &file);
+        if (status != YOLK_OK && (i == 0 || status != YOLK_ERR_NOT_FOUND))
+            return NOT_ALL_LOCKED;
         if (status != YOLK_OK)
-            return i > 0 && status == YOLK_ERR_NOT_FOUND;
+            break;
         status = file_lock(file);
         file_close(file);
         if (status != YOLK_ERR_BUSY)
-            return 0;
+            return NOT_ALL_LOCKED;
+        living = living && process_uses_file(slot, deadline_ns);
     }
-    return 1;
+    return living ? LOCKED_BY_LIVING : LOCKED_BY_SOMEBODY;
 }
 
 /* A process that was killed keeps its lock until the kernel has ended its I/O: some 20 ms, or as
  * long as a busy disk takes for a sync. Its successor would make another file, and what lies in the
- * old one would be of no use until somebody takes that: so it waits a moment first. */
+ * old one would be of no use until somebody takes that: so it waits a moment first, unless all who
+ * have one are seen to live. */
 static void await_lock(const struct store_disk_options *options)
 {
     uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), LOCK_WAIT_MS);
-    while (all_locked(options->fs, options->path) && clock_real_now_ns() < deadline_ns)
+    enum locked locked = all_locked(options->fs, options->path, 1);
+    while (locked == LOCKED_BY_SOMEBODY && clock_real_now_ns() < deadline_ns) {
         usleep(LOCK_LOOK_US);
+        locked = all_locked(options->fs, options->path, 0);
+    }
     base_error_clear();
 }
 
@@ -266,8 +282,11 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
     struct storage_options storage = {
         .path = options->path,
         .capacity_bytes = options->size_bytes,
+        .start_empty = options->start_empty,
+        .unchecked = options->medium == WIRE_MEDIUM_GDS,
         .random = random_real(),
     };
+    process_boot_id(storage.boot);
     await_lock(options);
     int status = storage_open(options->fs, &storage, &disk->storage);
     if (status != YOLK_OK)
@@ -278,7 +297,8 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
         .memory_size = options->memory_size,
         .depth = DISK_DEPTH,
         .depth_bytes = DEPTH_BYTES,
-        .sync_ns = options->sync_ms * NS_PER_MS,
+        /* What has no checksum is safe when a second sync has proven the first. */
+        .sync_ns = options->sync_ms * NS_PER_MS / (storage.unchecked ? 2 : 1),
         .retry_first_ns = 200 * NS_PER_MS,
         .retry_max_ns = 30 * NS_PER_S,
     };
@@ -286,21 +306,22 @@ static int open_storage(struct store_disk *disk, const struct store_disk_options
 }
 
 /* Without tcp, the way of others: it would hide what is wrong with the disk behind a refusal. */
-static void own_endpoints(struct store_disk *disk)
+static void own_endpoints(struct store_disk *disk, const char *const *ways)
 {
-    static const char *const names[] = {"uring", "posix"};
+    static const char *const usual[] = {"uring", "posix", NULL};
     char text[MAX_ENDPOINTS + 1];
     size_t used = 0;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    ways = ways != NULL ? ways : usual;
+    for (size_t i = 0; ways[i] != NULL; i++) {
         snprintf(text, sizeof(text), "%s", disk->mount.endpoints);
-        store_endpoints_allowed(text, names[i]);
+        store_endpoints_allowed(text, ways[i]);
         if (text[0] != '\0' && used + strlen(text) + 2 <= sizeof(disk->own))
             used += (size_t)snprintf(disk->own + used, sizeof(disk->own) - used, "%s%s",
                                      used > 0 ? ";" : "", text);
     }
 }
 
-static int serve(struct store_disk *disk)
+static int serve(struct store_disk *disk, const struct store_disk_options *from)
 {
     const struct storage_info *info = storage_info(disk->storage);
     struct random random = random_real();
@@ -309,7 +330,9 @@ static int serve(struct store_disk *disk)
         .path = info->path,
         .internal = storage_file(disk->storage),
         .writable = 1,
-        .pad_writes = 1,
+        /* A value of several pieces is written by several requests, each of which must leave the
+         * bytes beside it alone; one from the memory segment by one. */
+        .pad_writes = from->medium != WIRE_MEDIUM_GDS,
         .offset = info->extent_offset,
         .size = info->capacity,
         .owner = {.self = disk, .begin = begin_access, .end = end_access},
@@ -319,6 +342,7 @@ static int serve(struct store_disk *disk)
     if (status != YOLK_OK)
         return status;
     disk->mount = (struct store_disk_mount){
+        .storage_generation = info->generation,
         .size = info->capacity,
         .endpoints = yolk_served_endpoints(disk->served),
         .self = disk,
@@ -327,7 +351,7 @@ static int serve(struct store_disk *disk)
         .reject = offer_reject,
     };
     memcpy(disk->mount.storage_id, info->storage_id, sizeof(disk->mount.storage_id));
-    own_endpoints(disk);
+    own_endpoints(disk, from->ways);
     return YOLK_OK;
 }
 
@@ -352,6 +376,7 @@ static void end_parts(struct store_disk *disk)
         disk->first = frame->next;
         free(frame);
     }
+    condition_destroy(&disk->journaled);
     condition_destroy(&disk->sync_changed);
     condition_destroy(&disk->changed);
     mutex_destroy(&disk->lock);
@@ -364,18 +389,20 @@ int store_disk_open(const struct store_disk_options *options, struct store_disk 
     if (disk == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a disk");
     disk->engine = options->engine;
+    disk->medium = options->medium;
     disk->wake = options->wake;
     disk->wake_self = options->wake_self;
     mutex_init(&disk->lock);
     condition_init(&disk->changed);
     condition_init(&disk->sync_changed);
+    condition_init(&disk->journaled);
     int status = open_storage(disk, options);
-    if (status == YOLK_OK)
+    if (status == YOLK_OK && options->memory != NULL)
         status = yolk_engine_register(options->engine, options->memory, options->memory_size);
     if (status == YOLK_OK) {
         disk->memory = options->memory;
         disk->memory_size = options->memory_size;
-        status = serve(disk);
+        status = serve(disk, options);
     }
     if (status == YOLK_OK)
         status = store_disk_start_threads(disk);

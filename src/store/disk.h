@@ -18,11 +18,17 @@ struct store_disk;
 
 struct store_disk_options {
     const struct file_system *fs; /* borrowed until open returns */
+    uint32_t medium;              /* WIRE_MEDIUM_GDS, else LOCAL_DISK */
     const char *path;             /* of the extent files, PATH.slotN */
     uint64_t size_bytes;          /* of values */
     uint64_t sync_ms;
+    int start_empty;
+    /* Transports that may move between this process's memory and the file, the best first; ends
+     * with NULL. NULL: uring and posix. */
+    const char *const *ways;
     struct yolk_engine *engine;
-    void *memory; /* the memory segment; registered with the engine for the disk's life */
+    /* LOCAL_DISK: the memory segment; registered with the engine for the disk's life. */
+    void *memory;
     uint64_t memory_size;
     void (*wake)(void *self); /* there is a frame to take, or memory is quiet */
     void *wake_self;

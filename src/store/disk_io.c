@@ -188,6 +188,7 @@ static void write_journal(struct store_disk *disk, const struct store_tier_outpu
                              output->file_offset);
     mutex_lock(&disk->lock);
     store_tier_journaled(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
+    condition_broadcast(&disk->journaled);
     mutex_unlock(&disk->lock);
 }
 
@@ -206,7 +207,7 @@ static void sync_main(void *arg)
         int status = file_fdatasync(storage_file(disk->storage));
         mutex_lock(&disk->lock);
         store_tier_synced(disk->tier, clock_real_now_ns(), (enum yolk_status)status);
-        condition_signal(&disk->changed);
+        store_disk_rouse(disk);
     }
     mutex_unlock(&disk->lock);
 }
@@ -220,6 +221,7 @@ static int turn(struct store_disk *disk, uint64_t *wait_ns)
     int frames = 0;
     int journal = 0;
     mutex_lock(&disk->lock);
+    disk->news = false;
     for (;;) {
         store_tier_next(disk->tier, clock_real_now_ns(), &output);
         if (output.kind == STORE_TIER_SEND) {
@@ -247,6 +249,12 @@ static int turn(struct store_disk *disk, uint64_t *wait_ns)
     return flight != NULL || journal || frames;
 }
 
+void store_disk_rouse(struct store_disk *disk)
+{
+    disk->news = true;
+    condition_signal(&disk->changed);
+}
+
 static void disk_main(void *arg)
 {
     struct store_disk *disk = arg;
@@ -263,7 +271,7 @@ static void disk_main(void *arg)
             continue;
         mutex_lock(&disk->lock);
         int stop = disk->stop && store_tier_is_quiet(disk->tier);
-        if (!stop)
+        if (!stop && !disk->news)
             (void)condition_wait_until(&disk->changed, &disk->lock, wait_ns);
         mutex_unlock(&disk->lock);
         if (stop)
@@ -283,7 +291,7 @@ void store_disk_stop_threads(struct store_disk *disk)
     disk->stop = 1;
     if (disk->tier != NULL)
         store_tier_unmount(disk->tier);
-    condition_signal(&disk->changed);
+    store_disk_rouse(disk);
     mutex_unlock(&disk->lock);
     thread_join(&disk->thread);
     mutex_lock(&disk->lock);

@@ -19,9 +19,10 @@ struct store_disk_offer {
 struct store_disk_mount {
     uint64_t size;
     const char *endpoints;
-    uint8_t storage_id[16]; /* lasts as long as the extents do */
+    uint8_t storage_id[16];      /* lasts as long as the extents do */
+    uint64_t storage_generation; /* of a GDS file: grows when it is made anew */
     void *self;
-    /* Committed extents now; a hint. */
+    /* Committed extents now; a hint. The master hears of all anew. */
     uint64_t (*count)(void *self);
     /* The extent with the lowest offset >= *cursor; moves the cursor past it. 0: there is none. */
     int (*next)(void *self, uint64_t *cursor, struct store_disk_offer *offer);

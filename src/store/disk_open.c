@@ -22,6 +22,7 @@ static int try_open(struct yolk_store *store, struct store_disk **out)
     const struct file_system fs = file_system_default();
     struct store_disk_options options = {
         .fs = &fs,
+        .medium = WIRE_MEDIUM_LOCAL_DISK,
         .path = store->ssd_path,
         .size_bytes = store->options.ssd_size_bytes,
         .sync_ms = store->options.ssd_sync_ms,

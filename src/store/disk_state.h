@@ -4,6 +4,8 @@
 #ifndef STORE_DISK_STATE_H
 #define STORE_DISK_STATE_H
 
+#include <stdbool.h>
+
 #include <yolk/engine.h>
 
 #include "platform/thread.h"
@@ -26,6 +28,7 @@ struct disk_flight;
 
 struct store_disk {
     struct yolk_engine *engine;
+    uint32_t medium;
     uint8_t *memory;
     uint64_t memory_size;
     void (*wake)(void *self);
@@ -39,7 +42,9 @@ struct store_disk {
 
     struct mutex lock; /* protects all below; held over no I/O */
     struct condition changed;
+    bool news; /* since the thread last asked the tier what to do */
     struct condition sync_changed;
+    struct condition journaled; /* a write of the journal ended */
     struct storage *storage;
     struct store_tier *tier;
     uint64_t handle; /* of the own disk segment at the engine; 0: none */
@@ -57,6 +62,8 @@ struct store_disk {
 
 /* disk_io.c */
 YOLK_MUST_USE int store_disk_start_threads(struct store_disk *disk);
+/* With the lock held: there is something new for the thread, which may be about to sleep. */
+void store_disk_rouse(struct store_disk *disk);
 /* What is under way ends first. Either thread may never have started. */
 void store_disk_stop_threads(struct store_disk *disk);
 

@@ -241,9 +241,12 @@ static void next_move(struct store_get *get, uint64_t now_ns, struct store_actio
         action->offset = replica->offset;
         action->size = get->states[transfer->item].size;
         action->medium = replica->medium;
-        if (replica->medium == WIRE_MEDIUM_LOCAL_DISK) {
+        action->gds = &replica->gds;
+        if (replica->medium != WIRE_MEDIUM_MEMORY) {
             const struct store_item *item = &get->items[transfer->item];
             action->checksum = replica->checksum;
+            action->key = item->key;
+            action->key_size = item->key_size;
             action->key_hash = base_hash64(item->key, item->key_size);
         }
         action->session = get->session;
@@ -349,8 +352,11 @@ static void read_next_replica(struct store_get *get, uint64_t now_ns, uint32_t i
 {
     struct item *state = &get->states[index];
     for (;;) {
-        int chosen = store_replica_choose(get->choice, get->replicas + state->first,
-                                          state->replica_count, state->tried, get->op * 31 + index);
+        /* An answer may have no replica at all. */
+        const struct store_replica *first =
+            get->replicas != NULL ? get->replicas + state->first : NULL;
+        int chosen = store_replica_choose(get->choice, first, state->replica_count, state->tried,
+                                          get->op * 31 + index);
         if (chosen < 0) {
             replicas_used_up(get, now_ns, index);
             return;
@@ -400,13 +406,11 @@ static int take_replicas(struct store_get *get, const struct store_grants *grant
     if (count > get->replica_room) {
         struct store_replica *grown = base_realloc(get->replicas, count * sizeof(*grown));
         if (grown == NULL)
-            return 0;
+            return YOLK_ERR_NO_MEMORY;
         get->replicas = grown;
         get->replica_room = count;
     }
-    for (uint32_t i = 0; i < count; i++)
-        get->replicas[i] = store_replica_of(grants->replicas, i);
-    return 1;
+    return store_message_replicas(grants, get->replicas, count);
 }
 
 /* 1 % is left for clocks that run apart; the master adds a margin of its own. */
@@ -424,8 +428,8 @@ void store_get_started(struct store_get *get, uint64_t now_ns, const uint8_t *bo
 
     if (status == YOLK_OK && grants.count != get->window_count)
         status = YOLK_ERR_PROTOCOL;
-    if (status == YOLK_OK && !take_replicas(get, &grants))
-        status = YOLK_ERR_NO_MEMORY;
+    if (status == YOLK_OK)
+        status = take_replicas(get, &grants);
     if (status != YOLK_OK) {
         fail_window(get, now_ns, status, store_status_is_session(status));
         return;
@@ -518,7 +522,7 @@ static void note_bad(struct store_get *get, const struct transfer *transfer, int
     const struct store_replica *replica = &get->replicas[transfer->replica];
     int bad = status == YOLK_ERR_CORRUPT || status == YOLK_ERR_IO || status == YOLK_ERR_EOF ||
               (status == YOLK_ERR_STALE && state->unknown);
-    if (replica->medium != WIRE_MEDIUM_LOCAL_DISK)
+    if (replica->medium == WIRE_MEDIUM_MEMORY)
         return;
     state->unknown |= status == YOLK_ERR_STALE;
     if (!bad || get->bad_count == get->tuning.window_keys)

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "platform/thread.h"
 #include "store/disk.h"
+#include "store/gds.h"
 #include "store/mover.h"
 #include "store/session.h"
 
@@ -73,18 +74,23 @@ struct yolk_store {
     struct engine_plugins plugins; /* unloaded after the engine's end */
     struct yolk_engine *engine;
     struct yolk_memory memory; /* the segment */
-    int has_memory;
+    bool memory_given;         /* it is the caller's of store_make */
+    struct store_egm *egm;     /* NULL: none, and nothing of one is left */
     struct yolk_served *served;
     char *endpoints;           /* of the memory segment, as told to others */
     struct store_disk *disk;   /* NULL: none (yet); in use by the control thread, under its lock */
     struct thread disk_opener; /* runs while the disk could not be opened */
     char *ssd_path;
+    struct store_gds *gds; /* NULL: none */
+    char *gds_path;
+    uint8_t client_id[16];
     uint8_t ticket_key[32];
     struct store_tuning tuning;
     struct store_control control;
 
     struct yolk_memory pool; /* of pool_alloc; pointer NULL: none */
     int pool_registered;
+    struct store_leftovers leftovers;
 
     struct mutex lock; /* protects all below */
     uint64_t pool_used;
@@ -108,7 +114,42 @@ void store_unqualify(const void **key, size_t *key_size);
 /* Checks options->tenant_id and keeps it. */
 YOLK_MUST_USE int store_take_tenant(struct yolk_store *store, const char *tenant);
 
+/* options.c */
+/* CONFIG, the text naming the option, its value and the rule. */
+YOLK_MUST_USE int store_check_options(const struct yolk_store_options *options);
+
 /* open.c */
+/* All of a store but its session. memory: the segment; NULL: it is made, of the size that options
+ * name. */
+YOLK_MUST_USE int store_make(const struct yolk_store_options *options,
+                             const struct yolk_memory *memory, uint64_t deadline_ns,
+                             struct yolk_store **out);
+/* Begins the session, and waits until it is open and the segment mounted. */
+YOLK_MUST_USE int store_begin(struct yolk_store *store, uint64_t deadline_ns);
+/* Ends whatever there is of it, in the reverse order, and frees it. BUSY: memory is not quiet; all
+ * but the session stays as it is. */
+YOLK_MUST_USE int store_end_parts(struct yolk_store *store);
+
+/* options.c: what options make of a store, so that every part asks the same question. */
+/* The master core runs in this process. */
+bool store_options_embedded(const struct yolk_store_options *options);
+/* It learns from a real client on this machine how to open. */
+bool store_options_dummy(const struct yolk_store_options *options);
+/* It gives space in a segment of its own session; an EGM pool has sessions of its own. */
+bool store_options_node(const struct yolk_store_options *options);
+
+/* egm.c: a pool of host memory of NUMA nodes, each chunk of it a segment with a session of its own
+ */
+YOLK_MUST_USE int store_egm_check(const struct yolk_store_options *options);
+/* On failure store->egm is what is left of it, or NULL. */
+YOLK_MUST_USE int store_egm_open(struct yolk_store *store,
+                                 const struct yolk_store_options *options);
+/* YOLK_OK: nothing is left. */
+YOLK_MUST_USE int store_egm_close(struct yolk_store *store);
+/* enum egm_health */
+int store_egm_health(const struct yolk_store *store);
+YOLK_MUST_USE int store_egm_stat(struct yolk_store *store, struct base_buf *lines);
+
 /* A try to connect ended with `status`, and so have all for longer than one is to wait. *since_ns,
  * at first 0, is kept between the calls. */
 bool store_is_hopeless(const struct yolk_store *store, int status, uint64_t *since_ns);
@@ -142,13 +183,26 @@ YOLK_MUST_USE int store_open_disk(struct yolk_store *store);
 YOLK_MUST_USE int store_open_disk_later(struct yolk_store *store);
 void store_open_disk_stop(struct yolk_store *store);
 
-/* api.c: every public call is between these. */
+/* data.c */
+/* Every public call is between these. */
 YOLK_MUST_USE int store_enter(struct yolk_store *store);
 void store_leave(struct yolk_store *store);
+/* Of a call that begins now. */
+uint64_t store_deadline(const struct yolk_store *store);
+/* Sets every result, for failures of the call as a whole. */
+int store_fail_all(struct yolk_kv *kvs, size_t count, int status);
+/* The status a batch returns, with a text that says how many failed. reason: of the first failure;
+ * NULL: none is known. */
+YOLK_MUST_USE int store_batch_status(const struct yolk_kv *kvs, size_t count,
+                                     const struct store_reason *reason);
 
+/* ask.c */
 /* One request made of a message struct, and its checked answer (the kind after it). decoded borrows
  * reply. */
 YOLK_MUST_USE int store_ask(struct yolk_store *store, uint16_t kind, const void *message,
                             const struct store_stamp *stamp, uint64_t deadline_ns,
                             struct base_buf *reply, void *decoded);
+/* The keys of a page that the master answered; *stop: `visit` asked for no more. */
+YOLK_MUST_USE int store_visit_page(const struct wire_list_reply *page, yolk_store_visit visit,
+                                   void *context, int *stop);
 #endif

@@ -10,6 +10,7 @@ void store_message_init(struct store_message *message)
     base_buf_init(&message->extra, MAX_FRAME_BODY);
     base_buf_init(&message->preferred, MAX_FRAME_BODY);
     base_buf_init(&message->groups, MAX_FRAME_BODY);
+    base_buf_init(&message->gds, MAX_FRAME_BODY);
 }
 
 void store_message_free(struct store_message *message)
@@ -19,6 +20,7 @@ void store_message_free(struct store_message *message)
     base_buf_free(&message->extra);
     base_buf_free(&message->preferred);
     base_buf_free(&message->groups);
+    base_buf_free(&message->gds);
 }
 
 struct wire_request store_message_request(const struct store_stamp *stamp, uint64_t op)
@@ -87,6 +89,9 @@ int store_message_put_start(struct store_message *message, const struct store_st
                                     preferred_at, (void *)(uintptr_t)how);
     if (status == YOLK_OK && how->groups != NULL)
         status = wire_keys_build_by(&message->groups, (uint32_t)count, group_at, &grouped);
+    base_buf_clear(&message->gds);
+    for (uint32_t i = 0; status == YOLK_OK && how->gds != NULL && i < count; i++)
+        status = wire_gds_append(&message->gds, chosen_item(&chosen, i)->gds);
     if (status != YOLK_OK)
         return status;
     struct wire_put_start start = {
@@ -99,6 +104,7 @@ int store_message_put_start(struct store_message *message, const struct store_st
         .soft_pin_ttl_ms = how->soft_pin_ttl_ms,
         .preferred = wire_view_buf(&message->preferred),
         .groups = wire_view_buf(&message->groups),
+        .gds = wire_view_buf(&message->gds),
     };
     return wire_encode(WIRE_PUT_START, &start, &message->body);
 }
@@ -163,6 +169,21 @@ int store_message_replica_bad(struct store_message *message, const struct store_
     return wire_encode(WIRE_REPLICA_BAD, &bad, &message->body);
 }
 
+int store_message_replica_clear(struct store_message *message, const struct store_stamp *stamp,
+                                const struct store_item *items, size_t count, const char *segment)
+{
+    struct chosen chosen = {items, NULL};
+    int status = build_keys(message, &chosen, count);
+    if (status != YOLK_OK)
+        return status;
+    struct wire_replica_clear clear = {
+        .request = store_message_request(stamp, 0),
+        .keys = wire_view_buf(&message->keys),
+        .segment = wire_view_text(segment),
+    };
+    return wire_encode(WIRE_REPLICA_CLEAR, &clear, &message->body);
+}
+
 int store_message_renew(struct store_message *message, const struct store_stamp *stamp, uint64_t op)
 {
     uint8_t packed[8];
@@ -206,6 +227,8 @@ int store_message_grants(uint16_t reply_kind, const uint8_t *body, size_t size,
     grants->results = is_put ? reply.put.results : reply.get.results;
     grants->replicas = is_put ? reply.put.replicas : reply.get.replicas;
     grants->tickets = is_put ? reply.put.tickets : wire_view_of(NULL, 0);
+    grants->gds = is_put ? wire_view_of(NULL, 0) : reply.get.gds;
+    grants->why = is_put ? reply.put.why : wire_view_of(NULL, 0);
     grants->count = wire_result_count(grants->results);
 
     uint32_t replicas = wire_replica_count(grants->replicas);
@@ -218,6 +241,27 @@ int store_message_grants(uint16_t reply_kind, const uint8_t *body, size_t size,
             return base_fail(YOLK_ERR_PROTOCOL, 0, "the master's answer names replicas it lacks");
     }
     return YOLK_OK;
+}
+
+int store_message_replicas(const struct store_grants *grants, struct store_replica *out,
+                           uint32_t room)
+{
+    struct wire_gdss list;
+    uint32_t count = wire_replica_count(grants->replicas);
+    int status = wire_gdss_open(grants->gds, count, &list);
+    for (uint32_t i = 0; status == YOLK_OK && i < count && i < room; i++) {
+        bool given = false;
+        out[i] = store_replica_of(grants->replicas, i);
+        if (!wire_medium_known(out[i].medium))
+            status = base_fail(YOLK_ERR_PROTOCOL, 0,
+                               "the master's answer has a replica of the unknown type %u",
+                               out[i].medium);
+        if (out[i].medium == WIRE_MEDIUM_GDS &&
+            (!wire_gdss_next(&list, &out[i].gds, &given) || !given))
+            status = base_fail(YOLK_ERR_PROTOCOL, 0,
+                               "the master's answer lacks the descriptor of a GDS replica");
+    }
+    return status;
 }
 
 int store_message_results(uint16_t reply_kind, const uint8_t *body, size_t size, uint32_t expected,

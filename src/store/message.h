@@ -13,7 +13,7 @@ struct store_message {
     struct base_buf body;
     struct base_buf keys;
     struct base_buf extra;
-    struct base_buf preferred, groups; /* PUT_START */
+    struct base_buf preferred, groups, gds; /* PUT_START */
 };
 void store_message_init(struct store_message *message);
 void store_message_free(struct store_message *message);
@@ -39,6 +39,10 @@ YOLK_MUST_USE int store_message_replica_bad(struct store_message *message,
                                             const struct store_stamp *stamp,
                                             const struct store_item *items, const uint32_t *indexes,
                                             const struct store_replica *replicas, size_t count);
+YOLK_MUST_USE int store_message_replica_clear(struct store_message *message,
+                                              const struct store_stamp *stamp,
+                                              const struct store_item *items, size_t count,
+                                              const char *segment);
 YOLK_MUST_USE int store_message_renew(struct store_message *message,
                                       const struct store_stamp *stamp, uint64_t op);
 
@@ -50,9 +54,15 @@ struct store_grants {
     struct wire_view results;
     struct wire_view replicas;
     struct wire_view tickets;
+    struct wire_view gds; /* GET_START */
+    struct wire_view why; /* PUT_START */
 };
 YOLK_MUST_USE int store_message_grants(uint16_t reply_kind, const uint8_t *body, size_t size,
                                        struct store_grants *grants);
+
+/* The first `room` replicas of a GET_START, with their descriptors. */
+YOLK_MUST_USE int store_message_replicas(const struct store_grants *grants,
+                                         struct store_replica *out, uint32_t room);
 
 /* Results of a reply that has one status a key. */
 YOLK_MUST_USE int store_message_results(uint16_t reply_kind, const uint8_t *body, size_t size,

@@ -1,87 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store/mover.h"
+#include "store/mover_state.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "engine/bulk.h"
 #include "platform/clock.h"
 #include "store/message.h"
 
-/* One transfer of the machine: a request to the engine for each piece of the gather list. */
-struct move {
-    uint64_t cookie;
-    uint64_t segment; /* the master's id */
-    size_t item;
-    uint64_t size;
-    uint32_t medium;
-    uint32_t checksum;
-    uint32_t pending; /* requests not over */
-    int status;       /* first failure */
-    char transport[16];
-    uint8_t reported;
-};
-
-/* Memory registered for the call, or found in a registration and held; given back at its end. */
-struct borrowed {
-    void *pointer;
-    uint64_t size;
-    struct registration *held; /* else NULL */
-};
-
-/* A piece that could not be registered as it lies goes through memory of ours. */
-struct bounce {
-    void *memory;
-    void *caller;
-    size_t size;
-    uint32_t move;
-};
-
 /* So much is gathered before the engine gets it, and twice as much each further time until all of
- * it has arrived: the first values move while the rest is made, and batches are few. */
-enum { SUBMIT_REQUESTS = 128, SUBMIT_BYTES = 512 * 1024, SUBMIT_DOUBLED_MAX = 10 };
+ * it has arrived, but never more than what moves while the next is made: the first values move
+ * while the rest is made, and batches are few. */
+enum { SUBMIT_REQUESTS = 128, SUBMIT_BYTES = 512 * 1024, SUBMIT_DOUBLED_MAX = 5 };
 /* So many actions are asked of the machine at one time of the clock. */
 enum { ACTIONS_AT_ONCE = 64 };
-
-/* Requests of one submission. */
-struct flight {
-    struct flight *next;
-    uint64_t batch;
-    uint32_t count;
-    uint32_t pending;
-    uint32_t *moves; /* of each request */
-    uint8_t *over;
-};
-
-struct mover {
-    const struct store_mover_context *context;
-    struct store_put *put; /* one of both */
-    struct store_get *get;
-    const struct yolk_kv *kvs;
-    struct move *moves;
-    uint32_t move_count, move_room;
-    struct yolk_request *requests;
-    uint32_t *request_moves;
-    uint32_t request_count, request_room;
-    uint64_t request_bytes;
-    uint32_t submits; /* while something is in flight */
-    uint64_t now_ns;  /* not long ago */
-    uint32_t now_left;
-    struct borrowed *borrowed;
-    uint32_t borrowed_count, borrowed_room;
-    uint64_t held_start, held_end; /* of the last hold */
-    /* The last segment looked up: keys of a call mostly lie in few. handle 0: none. */
-    uint64_t segment, session, handle;
-    struct bounce *bounces;
-    uint32_t bounce_count, bounce_room;
-    struct flight *flights;
-    struct base_buf reply;
-};
+/* Of one request. */
+enum { PIECES_MAX = 4096 };
 
 static void look_at_clock(struct mover *mover)
 {
@@ -109,21 +47,6 @@ static void machine_transferred(struct mover *mover, uint64_t cookie, int status
         store_get_transferred(mover->get, mover->now_ns, cookie, (enum yolk_status)status);
 }
 
-/* Doubles *array; 0 without memory (and nothing changed). */
-static int grow(void *array, uint32_t count, uint32_t *room, size_t element)
-{
-    if (count < *room)
-        return 1;
-    uint32_t wanted = *room == 0 ? 64 : *room * 2;
-    void **at = array;
-    void *grown = realloc(*at, wanted * element);
-    if (grown == NULL)
-        return 0;
-    *at = grown;
-    *room = wanted;
-    return 1;
-}
-
 static void perform_send(struct mover *mover, const struct store_action *action)
 {
     uint16_t kind = 0;
@@ -142,83 +65,78 @@ static void perform_send(struct mover *mover, const struct store_action *action)
     }
 }
 
-/* Makes [pointer, pointer + size) usable by the engine; *local is where it is to read or write. */
-static int borrow(struct mover *mover, void *pointer, uint64_t size, uint32_t move, void **local)
+static void keep_reason(struct mover *mover, int status)
 {
-    struct yolk_engine *engine = mover->context->engine;
-    uint64_t start = (uint64_t)(uintptr_t)pointer;
-    *local = pointer;
-    if (start >= mover->held_start && start < mover->held_end && size <= mover->held_end - start)
-        return YOLK_OK;
-    if (!grow(&mover->borrowed, mover->borrowed_count, &mover->borrowed_room,
-              sizeof(*mover->borrowed)) ||
-        !grow(&mover->bounces, mover->bounce_count, &mover->bounce_room, sizeof(*mover->bounces)))
-        return YOLK_ERR_NO_MEMORY;
-    struct registration *held =
-        engine_hold(engine, pointer, size, &mover->held_start, &mover->held_end);
-    if (held != NULL) {
-        mover->borrowed[mover->borrowed_count++] = (struct borrowed){pointer, size, held};
-        return YOLK_OK;
-    }
-    int status = yolk_engine_register(engine, pointer, size);
-    if (status == YOLK_ERR_OVERLAP) {
-        /* Another call has a part of it registered: neither may see the other's registration end.
-         */
-        void *memory = malloc(size);
-        if (memory == NULL)
-            return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a bounce buffer");
-        status = yolk_engine_register(engine, memory, size);
-        if (status != YOLK_OK) {
-            free(memory);
-            return status;
-        }
-        if (mover->put != NULL)
-            memcpy(memory, pointer, size);
-        mover->bounces[mover->bounce_count++] = (struct bounce){memory, pointer, size, move};
-        *local = memory;
-    }
-    if (status == YOLK_OK)
-        mover->borrowed[mover->borrowed_count++] = (struct borrowed){*local, size, NULL};
-    return status;
+    struct store_reason *reason = mover->context->reason;
+    reason->status = status;
+    (void)snprintf(reason->text, sizeof(reason->text), "%s", yolk_last_error());
 }
 
-static int add_request(struct mover *mover, const struct store_action *action, uint64_t handle,
-                       uint32_t move, void *pointer, uint64_t offset, uint64_t size)
+/* The engine knows why; the status alone does not say which transport, and what of it. */
+static void keep_reason_of(struct mover *mover, uint64_t batch, uint32_t request, int status)
 {
-    uint32_t room = mover->request_room;
-    /* Two arrays, one room: the second call is the one that notes it. */
-    if (!grow(&mover->requests, mover->request_count, &room, sizeof(*mover->requests)) ||
-        !grow(&mover->request_moves, mover->request_count, &mover->request_room,
-              sizeof(*mover->request_moves)))
+    struct yolk_task_status task;
+    base_error_clear();
+    if (yolk_engine_batch_poll(mover->context->engine, batch, request, &task) != YOLK_OK)
+        base_error_clear();
+    keep_reason(mover, status);
+}
+
+/* A request of the move, in `count` pieces of the last hold, or in the one range at `pointer`. */
+static int add_request(struct mover *mover, uint32_t index, void *pointer, uint64_t offset,
+                       uint64_t size, uint32_t count)
+{
+    struct move *move = &mover->moves[index];
+    uint32_t room = mover->request_room, room_too = mover->request_room;
+    void *local = pointer;
+    /* Three arrays, one room: the last call is the one that notes it. */
+    if (!mover_grow(&mover->requests, mover->request_count, &room, sizeof(*mover->requests)) ||
+        !mover_grow(&mover->scatters, mover->request_count, &room_too, sizeof(*mover->scatters)) ||
+        !mover_grow(&mover->request_moves, mover->request_count, &mover->request_room,
+                    sizeof(*mover->request_moves)))
         return YOLK_ERR_NO_MEMORY;
-    void *local;
-    int status = borrow(mover, pointer, size, move, &local);
-    if (status != YOLK_OK)
+    int status = count > 0 ? YOLK_OK : mover_borrow(mover, pointer, size, index, &local);
+    if (status != YOLK_OK) {
+        keep_reason(mover, status);
         return status;
+    }
     struct yolk_request *request = &mover->requests[mover->request_count];
+    *request = move->request;
+    request->local = local;
+    request->offset += offset;
+    request->size = size;
+    mover->scatters[mover->request_count] =
+        (struct engine_scatter){.count = count, .held = mover->held};
+    mover->request_moves[mover->request_count++] = index;
+    mover->request_bytes += size;
+    move->pending++;
+    return YOLK_OK;
+}
+
+/* What the requests of a move have in common. */
+static void prepare_request(const struct mover *mover, const struct store_action *action,
+                            uint64_t handle, uint32_t index)
+{
+    struct yolk_request *request = &mover->moves[index].request;
     *request = (struct yolk_request){
         .opcode = mover->put != NULL ? YOLK_WRITE : YOLK_READ,
-        .local = local,
         .segment = handle,
-        .offset = action->offset + offset,
-        .size = size,
+        .offset = action->offset,
         .deadline_ns = action->deadline_ns,
-        .cookie = move,
+        .cookie = index,
     };
     if (mover->put != NULL) {
         request->ticket.offset = action->offset;
         request->ticket.size = action->size;
         request->ticket.op = action->op;
         memcpy(request->ticket.mac, action->ticket, sizeof(request->ticket.mac));
-    } else if (action->medium == WIRE_MEDIUM_LOCAL_DISK) {
+        if (mover->moves[index].own)
+            store_gds_write_key(mover->context->gds, request->ticket.mac);
+    } else if (action->medium != WIRE_MEDIUM_MEMORY) {
         request->ticket.offset = action->offset;
         request->ticket.size = action->size;
         request->ticket.op = action->key_hash;
     }
-    mover->request_moves[mover->request_count++] = move;
-    mover->request_bytes += size;
-    mover->moves[move].pending++;
-    return YOLK_OK;
 }
 
 static int find_segment(struct mover *mover, const struct store_action *action)
@@ -233,10 +151,96 @@ static int find_segment(struct mover *mover, const struct store_action *action)
                               action->deadline_ns, &mover->handle);
 }
 
+/* Where this client's own GDS file is meant: its handle, and for a read the lease. */
+static int find_gds(struct mover *mover, const struct store_action *action, struct move *move,
+                    uint64_t *handle)
+{
+    struct store_gds *gds = mover->context->gds;
+    int verify = 0;
+    move->own = gds != NULL && (mover->put != NULL || store_gds_is_own(gds, action->gds));
+    if (!move->own) {
+        move->verify = action->checksum != 0;
+        *handle = 0;
+        return YOLK_OK;
+    }
+    *handle = store_gds_handle(gds);
+    if (*handle == 0)
+        return YOLK_ERR_STALE;
+    move->reservation = action->reservation;
+    if (mover->put != NULL)
+        return YOLK_OK;
+    int status = store_gds_read_begin(gds, action->key, action->key_size, action->gds,
+                                      &move->checksum, &verify);
+    move->verify = verify != 0;
+    move->leased = status == YOLK_OK;
+    move->gds = *action->gds;
+    return status;
+}
+
+/* Of a value of which no byte is wanted nothing is read, not even to check it. */
+static bool wants_any(const struct yolk_kv *kv)
+{
+    for (size_t i = 0; i < kv->slice_count; i++)
+        if (kv->slices[i].ptr != YOLK_SKIP && kv->slices[i].size > 0)
+            return true;
+    return false;
+}
+
+/* A request for each slice of the value. */
+static void add_slices(struct mover *mover, uint32_t index)
+{
+    struct move *move = &mover->moves[index];
+    const struct yolk_kv *kv = &mover->kvs[move->item];
+    uint64_t done = 0;
+    move->verify = move->verify && wants_any(kv);
+    for (size_t i = 0; i < kv->slice_count && move->status == YOLK_OK && done < move->size; i++) {
+        uint64_t size = kv->slices[i].size;
+        if (size > move->size - done)
+            size = move->size - done;
+        void *pointer = kv->slices[i].ptr;
+        bool skipped = pointer == YOLK_SKIP;
+        if (skipped && move->verify && size > 0)
+            move->status = mover_take_skipped(mover, index, &kv->slices[i], size, &pointer);
+        if (size > 0 && move->status == YOLK_OK && (!skipped || move->verify))
+            move->status = add_request(mover, index, pointer, done, size, 0);
+        done += size;
+    }
+}
+
+/* Slices of a GPU's memory in one registration go as one request. The number of them, which lie
+ * behind those of the requests before; 0: it is not to be so. */
+static uint32_t gather_pieces(struct mover *mover, uint32_t index)
+{
+    const struct move *move = &mover->moves[index];
+    const struct yolk_kv *kv = &mover->kvs[move->item];
+    uint64_t left = move->size;
+    uint32_t end = mover->piece_count;
+    for (size_t i = 0; i < kv->slice_count && left > 0; i++) {
+        const struct yolk_slice *slice = &kv->slices[i];
+        uint64_t size = slice->size < left ? slice->size : left;
+        uint64_t start = (uint64_t)(uintptr_t)slice->ptr;
+        if (size == 0)
+            continue;
+        if (slice->ptr == YOLK_SKIP || end - mover->piece_count == PIECES_MAX)
+            return 0;
+        /* What is not registered yet is, slice by slice. */
+        if (end == mover->piece_count &&
+            (mover_hold(mover, slice->ptr, size) == NULL || engine_held_gpu(mover->held) == 0))
+            return 0;
+        if (start < mover->held_start || start >= mover->held_end ||
+            size > mover->held_end - start ||
+            !mover_grow(&mover->pieces, end, &mover->piece_room, sizeof(*mover->pieces)))
+            return 0;
+        mover->pieces[end++] = (struct yolk_piece){slice->ptr, size};
+        left -= size;
+    }
+    return left == 0 && end - mover->piece_count > 1 ? end - mover->piece_count : 0;
+}
+
 /* Prepares the requests of one transfer; a failure is reported by the next round of completions. */
 static void perform_transfer(struct mover *mover, const struct store_action *action)
 {
-    if (!grow(&mover->moves, mover->move_count, &mover->move_room, sizeof(*mover->moves))) {
+    if (!mover_grow(&mover->moves, mover->move_count, &mover->move_room, sizeof(*mover->moves))) {
         look_at_clock(mover);
         machine_transferred(mover, action->cookie, YOLK_ERR_NO_MEMORY);
         return;
@@ -248,21 +252,27 @@ static void perform_transfer(struct mover *mover, const struct store_action *act
     move->segment = action->segment;
     move->item = action->item;
     move->size = action->size;
-    move->medium = action->medium;
     move->checksum = action->checksum;
-    move->status = find_segment(mover, action);
-    const struct yolk_kv *kv = &mover->kvs[action->item];
-    uint64_t done = 0;
-    for (size_t i = 0; i < kv->slice_count && move->status == YOLK_OK && done < action->size; i++) {
-        uint64_t size = kv->slices[i].size;
-        if (size > action->size - done)
-            size = action->size - done;
-        if (size == 0)
-            continue;
-        move->status =
-            add_request(mover, action, mover->handle, index, kv->slices[i].ptr, done, size);
-        done += size;
+    move->verify = action->medium == WIRE_MEDIUM_LOCAL_DISK;
+    move->began_ns = mover->now_ns;
+    uint64_t handle = 0;
+    if (action->medium == WIRE_MEDIUM_GDS)
+        move->status = find_gds(mover, action, move, &handle);
+    if (move->status == YOLK_OK && !move->own) {
+        move->status = find_segment(mover, action);
+        handle = mover->handle;
     }
+    if (move->status != YOLK_OK)
+        return;
+    prepare_request(mover, action, handle, index);
+    bool whole = mover->kvs[move->item].slice_count > 1 && !move->own && !mover->no_pieces;
+    uint32_t pieces = whole ? gather_pieces(mover, index) : 0;
+    if (pieces > 0 && add_request(mover, index, NULL, 0, move->size, pieces) == YOLK_OK) {
+        mover->piece_count += pieces;
+        move->whole = 1;
+        return;
+    }
+    add_slices(mover, index);
 }
 
 static void finish_request(struct mover *mover, uint32_t move_index, int status,
@@ -270,10 +280,30 @@ static void finish_request(struct mover *mover, uint32_t move_index, int status,
 {
     struct move *move = &mover->moves[move_index];
     move->pending--;
+    if (status == YOLK_ERR_UNSUPPORTED && move->whole) {
+        mover->no_pieces = true;
+        move->whole = 0;
+        add_slices(mover, move_index);
+        return;
+    }
     if (status != YOLK_OK && (move->status == YOLK_OK || status == YOLK_ERR_STUCK))
         move->status = status;
     if (transport != NULL && transport[0] != '\0')
         memcpy(move->transport, transport, sizeof(move->transport));
+}
+
+/* The pieces lie where they are until the submit, in the order of their requests. */
+static bool place_pieces(struct mover *mover)
+{
+    const struct yolk_piece *at = mover->pieces;
+    if (mover->piece_count == 0)
+        return false;
+    for (uint32_t i = 0; i < mover->request_count; i++) {
+        mover->scatters[i].pieces = at;
+        at += mover->scatters[i].count;
+    }
+    mover->piece_count = 0;
+    return true;
 }
 
 /* Hands the gathered requests to the engine as one batch. */
@@ -281,6 +311,7 @@ static void submit(struct mover *mover)
 {
     uint32_t count = mover->request_count;
     struct yolk_engine *engine = mover->context->engine;
+    bool scattered = place_pieces(mover);
     mover->request_count = 0;
     mover->request_bytes = 0;
     mover->submits = mover->flights == NULL ? 1 : mover->submits + 1;
@@ -300,7 +331,10 @@ static void submit(struct mover *mover)
         memcpy(flight->moves, mover->request_moves, count * sizeof(*flight->moves));
         flight->count = count;
         flight->pending = count;
-        int submitted = yolk_engine_batch_submit(engine, flight->batch, mover->requests, count,
+        int submitted =
+            scattered ? engine_batch_submit_scattered(engine, flight->batch, mover->requests,
+                                                      mover->scatters, count, verdicts, &first)
+                      : yolk_engine_batch_submit(engine, flight->batch, mover->requests, count,
                                                  verdicts, &first);
         /* LIMIT and STALE of the batch as a whole took nothing: no task would ever end. */
         if (submitted == YOLK_ERR_LIMIT || submitted == YOLK_ERR_STALE ||
@@ -316,6 +350,8 @@ static void submit(struct mover *mover)
     if (status == YOLK_OK) {
         flight->next = mover->flights;
         mover->flights = flight;
+        if (mover->context->gds != NULL)
+            mover_begin_sums(mover, flight->moves, flight->count);
         return;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -345,7 +381,7 @@ static void collect(struct mover *mover, struct flight *flight)
     int status = yolk_engine_batch_progress(engine, flight->batch, &pending);
     if (status == YOLK_OK && pending == flight->pending)
         return;
-    for (uint32_t from = 0; from < flight->count; from += LOOKS) {
+    for (uint32_t from = flight->ended; from < flight->count; from += LOOKS) {
         uint32_t count = flight->count - from < LOOKS ? flight->count - from : LOOKS;
         if (status == YOLK_OK)
             status = engine_batch_look(engine, flight->batch, from, count, tasks);
@@ -355,37 +391,26 @@ static void collect(struct mover *mover, struct flight *flight)
                 continue;
             flight->over[request] = 1;
             flight->pending--;
+            if (status == YOLK_OK && tasks[i].status != YOLK_OK)
+                keep_reason_of(mover, flight->batch, request, tasks[i].status);
             finish_request(mover, flight->moves[request],
                            status == YOLK_OK ? (int)tasks[i].status : status,
                            status == YOLK_OK ? tasks[i].transport : NULL);
         }
     }
+    while (flight->ended < flight->count && flight->over[flight->ended])
+        flight->ended++;
 }
 
-/* Values that were read into memory of ours go to the caller's before the machine hears of them. */
-static void copy_back(struct mover *mover, uint32_t move)
+/* A move to or from this client's GDS file is over. */
+static void finish_gds(const struct mover *mover, const struct move *move)
 {
-    if (mover->get == NULL)
-        return;
-    for (uint32_t i = 0; i < mover->bounce_count; i++)
-        if (mover->bounces[i].move == move)
-            memcpy(mover->bounces[i].caller, mover->bounces[i].memory, mover->bounces[i].size);
-}
-
-/* What a disk gave is believed only with its checksum: the whole value has arrived. */
-static int verify(const struct mover *mover, const struct move *move)
-{
-    const struct yolk_kv *kv = &mover->kvs[move->item];
-    uint64_t left = move->size;
-    uint32_t crc = 0;
-    if (mover->get == NULL || move->medium != WIRE_MEDIUM_LOCAL_DISK)
-        return YOLK_OK;
-    for (size_t i = 0; i < kv->slice_count && left > 0; i++) {
-        uint64_t size = kv->slices[i].size < left ? kv->slices[i].size : left;
-        crc = base_crc32c(crc, kv->slices[i].ptr, size);
-        left -= size;
-    }
-    return crc == move->checksum ? YOLK_OK : YOLK_ERR_CORRUPT;
+    struct store_gds *gds = mover->context->gds;
+    /* Of one that is stuck the extent is not used again. */
+    if (move->leased && move->status != YOLK_ERR_STUCK)
+        store_gds_read_end(gds, &move->gds);
+    store_gds_note(gds, mover->get != NULL, move->status, move->size,
+                   mover->now_ns - move->began_ns);
 }
 
 /* Tells the machine what is over. 1 if anything was. */
@@ -405,10 +430,14 @@ static int report(struct mover *mover)
         }
         move->reported = 1;
         any = 1;
+        mover_end_sum(mover, move);
         if (move->status == YOLK_OK) {
-            copy_back(mover, i);
-            move->status = verify(mover, move);
+            move->status = mover_copy_back(mover, i);
+            if (move->status == YOLK_OK)
+                move->status = mover_verify(mover, move);
         }
+        if (move->own)
+            finish_gds(mover, move);
         store_segments_note(mover->context->segments, move->segment, move->status, move->transport);
         if (move->status == YOLK_ERR_STALE) {
             store_segments_drop(mover->context->segments, move->segment);
@@ -418,8 +447,10 @@ static int report(struct mover *mover)
     }
     /* Bounces name moves by index: the list begins anew only when all is over. */
     if (open == 0 && mover->bounce_count == 0 && mover->flights == NULL &&
-        mover->request_count == 0)
+        mover->request_count == 0) {
         mover->move_count = 0;
+        mover_clear_sums(mover);
+    }
     return any;
 }
 
@@ -466,46 +497,28 @@ static void perform_wait(struct mover *mover, uint64_t deadline_ns)
 {
     submit(mover);
     collect_all(mover);
-    if (report(mover))
+    if (report(mover) || mover->request_count > 0)
         return;
     if (mover->flights == NULL) {
         sleep_until(deadline_ns);
         return;
     }
-    /* With several flights the oldest batches wait while the newest moves: look at all in turn. */
+    /* The oldest ends first, mostly; the others move when it is looked at all of them in turn. */
+    const struct flight *oldest = mover->flights;
     uint64_t latest = deadline_ns;
-    if (mover->flights->next != NULL) {
+    if (oldest->next != NULL) {
         uint64_t soon = clock_real_now_ns() + 1 * NS_PER_MS;
         latest = soon < latest ? soon : latest;
     }
+    while (oldest->next != NULL)
+        oldest = oldest->next;
     /* TIMEOUT is an answer like any other here: the machine is asked again. */
-    int status = yolk_engine_batch_wait(mover->context->engine, mover->flights->batch,
+    int status = yolk_engine_batch_wait(mover->context->engine, oldest->batch,
                                         latest == UINT64_MAX ? 0 : latest);
     if (status != YOLK_OK && status != YOLK_ERR_TIMEOUT)
         sleep_until(clock_real_now_ns() + 1 * NS_PER_MS);
     collect_all(mover);
     (void)report(mover);
-}
-
-static void give_back(struct mover *mover)
-{
-    struct yolk_engine *engine = mover->context->engine;
-    for (uint32_t i = 0; i < mover->borrowed_count; i++) {
-        struct borrowed *borrowed = &mover->borrowed[i];
-        if (borrowed->held != NULL) {
-            engine_give_back(borrowed->held);
-            continue;
-        }
-        /* BUSY: a stuck request may still touch it; the engine keeps the range. */
-        int status = yolk_engine_unregister(engine, borrowed->pointer, borrowed->size);
-        for (uint32_t j = 0; j < mover->bounce_count && status != YOLK_OK; j++)
-            if (mover->bounces[j].memory == borrowed->pointer)
-                mover->bounces[j].memory = NULL; /* not ours to free any more */
-    }
-    for (uint32_t i = 0; i < mover->bounce_count; i++)
-        free(mover->bounces[i].memory);
-    free(mover->borrowed);
-    free(mover->bounces);
 }
 
 static void run(struct mover *mover)
@@ -526,6 +539,13 @@ static void run(struct mover *mover)
             if (is_enough(mover))
                 submit(mover);
             break;
+        case STORE_COMMIT:
+            submit(mover);
+            store_gds_commit(mover->context->gds, action.commits, action.commit_count,
+                             action.deadline_ns);
+            look_at_clock(mover);
+            store_put_committed(mover->put, mover->now_ns);
+            break;
         case STORE_WAIT:
             perform_wait(mover, action.deadline_ns);
             mover->now_left = 0;
@@ -534,10 +554,15 @@ static void run(struct mover *mover)
             break;
         }
     }
-    give_back(mover);
+    mover_clear_sums(mover);
+    mover_give_back(mover);
     base_buf_free(&mover->reply);
     free(mover->moves);
     free(mover->requests);
+    free(mover->scatters);
+    free(mover->pieces);
+    free(mover->parts);
+    free(mover->sums);
     free(mover->request_moves);
 }
 

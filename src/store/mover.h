@@ -6,14 +6,24 @@
 
 #include <yolk/store.h>
 
+#include "store/gds.h"
 #include "store/get.h"
+#include "store/leftovers.h"
 #include "store/put.h"
 #include "store/segments.h"
+
+struct store_reason {
+    int status; /* YOLK_OK: none failed */
+    char text[400];
+};
 
 struct store_mover_context {
     struct yolk_engine *engine;
     struct store_client *client;
     struct store_segments *segments;
+    struct store_gds *gds; /* NULL: none */
+    struct store_leftovers *leftovers;
+    struct store_reason *reason; /* what the last transfer that failed said */
 };
 
 /* What the machine works on: item i of the machine is kvs[i]. Returns when the machine is done and

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing a store: options, the parts in order, and the way back. */
 #define LOG_ROOM "store"
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -20,39 +16,21 @@
 #include "platform/random.h"
 #include "store/internal.h"
 #include "store/message.h"
+#include "transport/gds/gds.h"
 #include "transport/loop/loop.h"
+#include "transport/nvlink/nvlink.h"
 #include "transport/posix/posix.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 #include "transport/uring/uring.h"
 
-enum { PUT_WAIT_DEFAULT_MS = 1000, TIMEOUT_DEFAULT_MS = 30000, GRACE_DEFAULT_MS = 5000 };
-enum { CONNECT_WAIT_DEFAULT_MS = 2000 };
 enum { CLOSE_TIMEOUT_MS = 3000, CONNECT_TIMEOUT_MS = 3000, RETRY_MS = 50 };
-enum { SSD_SYNC_DEFAULT_MS = 100, SSD_SYNC_MAX_MS = 60000 };
 enum { PREFAULT_RESERVE = 8 }; /* this part of the available memory is left to others */
-
-void yolk_store_options_init(struct yolk_store_options *options)
-{
-    memset(options, 0, sizeof(*options));
-    options->struct_size = sizeof(*options);
-    options->put_wait_ms = PUT_WAIT_DEFAULT_MS;
-    options->timeout_ms = TIMEOUT_DEFAULT_MS;
-    options->drain_grace_ms = GRACE_DEFAULT_MS;
-    options->connect_wait_ms = CONNECT_WAIT_DEFAULT_MS;
-    options->replica_num = 1;
-    options->ssd_sync_ms = SSD_SYNC_DEFAULT_MS;
-}
-
-static int is_embedded(const struct yolk_store_options *options)
-{
-    return options->master != NULL && strcmp(options->master, "embedded") == 0;
-}
 
 /* The same text, for as long as the store lasts; NULL if there is none such. */
 static const char *known_transport(const char *name, const struct engine_plugins *plugins)
 {
-    static const char *const names[] = {"auto", "shm", "tcp", "loop"};
+    static const char *const names[] = {"auto", "shm", "tcp", "loop", "nvlink"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name == NULL ? "auto" : name, names[i]) == 0)
             return names[i];
@@ -75,89 +53,10 @@ static int take_transport(struct yolk_store *store, const struct yolk_store_opti
     for (size_t i = 0; i < store->plugins.count; i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, ", %s",
                                  store->plugins.tables[i]->name);
-    return base_fail(YOLK_ERR_CONFIG, 0,
-                     "store option transport is \"%.64s\": must be one of auto, shm, tcp, loop%s",
-                     options->transport, names);
-}
-
-static int check_ssd(const struct yolk_store_options *options)
-{
-    const char *path = options->ssd_path == NULL ? "" : options->ssd_path;
-    struct stat info;
-    char parent[PATH_MAX];
-    if (options->ssd_size_bytes == 0 && path[0] != '\0')
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option ssd_path is \"%s\" but ssd_size_bytes is 0: say how much of "
-                         "the disk may be used",
-                         path);
-    if (options->ssd_size_bytes == 0)
-        return YOLK_OK;
-    if (options->segment_size_bytes == 0)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option ssd_size_bytes needs segment_size_bytes: what goes to the "
-                         "disk comes from the node's memory");
-    if (options->ssd_size_bytes > MAX_SEGMENT_SIZE)
-        return base_fail(
-            YOLK_ERR_CONFIG, 0, "store option ssd_size_bytes is %llu, the largest is %llu",
-            (unsigned long long)options->ssd_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
-    if (options->ssd_sync_ms == 0 || options->ssd_sync_ms > SSD_SYNC_MAX_MS)
-        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_sync_ms is %llu: must be 1 to %d",
-                         (unsigned long long)options->ssd_sync_ms, SSD_SYNC_MAX_MS);
-    if (path[0] != '/' || path[strlen(path) - 1] == '/')
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option ssd_path is \"%s\": must be the absolute path of a file",
-                         path);
-    if (strlen(path) >= sizeof(parent))
-        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_path is of %zu bytes: too long",
-                         strlen(path));
-    snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path + 1), path);
-    if (stat(parent, &info) != 0)
-        return base_fail(YOLK_ERR_CONFIG, errno, "store option ssd_path is \"%s\": no folder %s",
-                         path, parent);
-    if (!S_ISDIR(info.st_mode))
-        return base_fail(YOLK_ERR_CONFIG, 0, "store option ssd_path is \"%s\": %s is no folder",
-                         path, parent);
-    return YOLK_OK;
-}
-
-static int check_options(const struct yolk_store_options *options)
-{
-    if (options->struct_size != sizeof(*options))
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store options are of %zu bytes, this library's are of %zu: call "
-                         "yolk_store_options_init, or rebuild",
-                         options->struct_size, sizeof(*options));
-    int dummy = options->real_client != NULL && options->real_client[0] != '\0';
-    if (dummy && (options->master != NULL || options->segment_size_bytes > 0))
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option real_client is \"%s\": then neither master nor "
-                         "segment_size_bytes may be set",
-                         options->real_client);
-    if (options->pool_size_bytes > MAX_SEGMENT_SIZE)
-        return base_fail(
-            YOLK_ERR_CONFIG, 0, "store option pool_size_bytes is %llu, the largest is %llu",
-            (unsigned long long)options->pool_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
-    if (!dummy && (options->master == NULL || options->master[0] == '\0'))
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option master is not set: give host:port or embedded");
-    if (options->segment_size_bytes > MAX_SEGMENT_SIZE)
-        return base_fail(
-            YOLK_ERR_CONFIG, 0, "store option segment_size_bytes is %llu, the largest is %llu",
-            (unsigned long long)options->segment_size_bytes, (unsigned long long)MAX_SEGMENT_SIZE);
-    if (options->timeout_ms == 0)
-        return base_fail(YOLK_ERR_CONFIG, 0, "store option timeout_ms is 0");
-    if (options->put_wait_ms > options->timeout_ms)
-        return base_fail(
-            YOLK_ERR_CONFIG, 0, "store option put_wait_ms (%llu) is larger than timeout_ms (%llu)",
-            (unsigned long long)options->put_wait_ms, (unsigned long long)options->timeout_ms);
-    if (options->replica_num == 0 || options->replica_num > STORE_PUT_REPLICAS_MAX)
-        return base_fail(YOLK_ERR_CONFIG, 0, "store option replica_num is %u: must be 1 to %d",
-                         options->replica_num, STORE_PUT_REPLICAS_MAX);
-    if (options->eviction_high_watermark_permille > 1000)
-        return base_fail(YOLK_ERR_CONFIG, 0,
-                         "store option eviction_high_watermark_permille is %llu: at most 1000",
-                         (unsigned long long)options->eviction_high_watermark_permille);
-    return check_ssd(options);
+    return base_fail(
+        YOLK_ERR_CONFIG, 0,
+        "store option transport is \"%.64s\": must be one of auto, shm, tcp, loop, nvlink%s",
+        options->transport, names);
 }
 
 static int copy_options(struct yolk_store *store, const struct yolk_store_options *options)
@@ -166,8 +65,8 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
     int status = take_transport(store, options);
     if (status != YOLK_OK)
         return status;
-    if (options->real_client != NULL && options->real_client[0] == '\0')
-        store->options.real_client = NULL;
+    if (options->egm_enabled) /* the pool gives it, in segments of its own */
+        store->options.segment_size_bytes = 0;
     store->master = strdup(options->master == NULL ? "" : options->master);
     if (options->name != NULL) {
         store->name = strndup(options->name, MAX_NAME_SIZE);
@@ -187,9 +86,12 @@ static int copy_options(struct yolk_store *store, const struct yolk_store_option
         store->host = strdup(options->host);
     if (options->ssd_path != NULL)
         store->ssd_path = strdup(options->ssd_path);
+    if (options->gds_path != NULL)
+        store->gds_path = strdup(options->gds_path);
     if (store->master == NULL || store->name == NULL ||
         (options->host != NULL && store->host == NULL) ||
-        (options->ssd_path != NULL && store->ssd_path == NULL))
+        (options->ssd_path != NULL && store->ssd_path == NULL) ||
+        (options->gds_path != NULL && store->gds_path == NULL))
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
     if (options->secret_file != NULL)
         return process_read_secret(options->secret_file, store->secret, sizeof(store->secret),
@@ -219,7 +121,7 @@ static int make_client(struct yolk_store *store)
         .embedded = store->embedded,
         .secret = store->secret,
         .secret_size = store->secret_size,
-        .role = store->options.segment_size_bytes > 0 ? WIRE_ROLE_NODE : WIRE_ROLE_CLIENT,
+        .role = store_options_node(&store->options) ? WIRE_ROLE_NODE : WIRE_ROLE_CLIENT,
         .connect_timeout_ms = store->options.timeout_ms < CONNECT_TIMEOUT_MS
                                   ? store->options.timeout_ms
                                   : CONNECT_TIMEOUT_MS,
@@ -246,7 +148,7 @@ static int derive_host(struct yolk_store *store, uint64_t deadline_ns)
     char text[300];
     uint8_t instance[16];
     uint64_t refused_ns = 0;
-    if (store->host != NULL || store->embedded != NULL || store->options.segment_size_bytes == 0)
+    if (store->host != NULL || store->embedded != NULL || !store_options_node(&store->options))
         return YOLK_OK;
     for (;;) {
         int status = store_client_control_open(store->client, 0, instance);
@@ -278,7 +180,7 @@ static int check_transports(const struct yolk_store *store)
 {
     const char *only = store->options.transport;
     char why[256], other[256];
-    if (is_embedded(&store->options))
+    if (store_options_embedded(&store->options))
         return YOLK_OK;
     if (strcmp(only, "auto") != 0)
         return yolk_engine_has_transport(store->engine, only, why, sizeof(why))
@@ -297,23 +199,28 @@ static int check_transports(const struct yolk_store *store)
 
 static int make_engine(struct yolk_store *store)
 {
-    /* Disks of this process are reached by uring or posix, those of others by tcp: these three are
+    /* Disks of this process are reached by gds, uring or posix, those of others by tcp: these are
      * there whichever transport memory may use (see store_endpoints_allowed). */
-    const struct yolk_transport_ops *all[] = {transport_loop_ops(), transport_shm_ops(),
-                                              transport_tcp_ops(), transport_uring_ops(),
-                                              transport_posix_ops()};
-    const struct yolk_transport_ops *used[5 + ENGINE_PLUGINS_MAX];
+    const struct yolk_transport_ops *all[] = {
+        transport_loop_ops(), transport_shm_ops(),   transport_nvlink_ops(), transport_tcp_ops(),
+        transport_gds_ops(),  transport_uring_ops(), transport_posix_ops()};
+    enum { BUILT_IN = sizeof(all) / sizeof(all[0]), FIRST_FOR_DISKS = 3 };
+    const struct yolk_transport_ops *used[BUILT_IN + ENGINE_PLUGINS_MAX];
     struct yolk_engine_options options;
     const char *only = store->options.transport;
 
     yolk_engine_options_init(&options);
-    for (size_t i = 0; i < 5 + store->plugins.count; i++) {
-        const struct yolk_transport_ops *ops = i < 5 ? all[i] : store->plugins.tables[i - 5];
-        bool for_disks = i >= 2 && i < 5;
+    for (size_t i = 0; i < BUILT_IN + store->plugins.count; i++) {
+        const struct yolk_transport_ops *ops =
+            i < BUILT_IN ? all[i] : store->plugins.tables[i - BUILT_IN];
+        bool for_disks = i >= FIRST_FOR_DISKS && i < BUILT_IN;
         if (for_disks || strcmp(only, "auto") == 0 || strcmp(only, ops->name) == 0)
             used[options.transport_count++] = ops;
     }
     options.transports = used;
+    options.transport.gds_enable = store->options.gds_enabled && !store->options.gds_no_cufile;
+    options.transport.gds_batch_depth = store->options.gds_io_batch_depth;
+    options.transport.cuda_library = store->options.cuda_library;
     options.transport.host = store->host;
     options.transport.huge_pages = store->options.huge_pages;
     options.transport.secret = store->secret_size > 0 ? store->secret : NULL;
@@ -326,7 +233,7 @@ static int make_engine(struct yolk_store *store)
 static int check_reachable(const struct yolk_store *store)
 {
     const char *endpoints = store->endpoints;
-    if (is_embedded(&store->options) || strncmp(endpoints, "loop=", 5) != 0 ||
+    if (store_options_embedded(&store->options) || strncmp(endpoints, "loop=", 5) != 0 ||
         strchr(endpoints, ';') != NULL)
         return YOLK_OK;
     char why[512];
@@ -371,34 +278,22 @@ static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
     uint64_t wanted = store->options.segment_size_bytes;
     if (wanted == 0)
         return YOLK_OK;
-    int status = yolk_engine_memory_alloc(store->engine, wanted, &store->memory);
-    if (status == YOLK_ERR_UNSUPPORTED) {
-        /* No transport in use has memory of its own: any memory will do. */
-        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-        uint64_t size = (wanted + page - 1) / page * page;
-        void *pointer = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (pointer == MAP_FAILED)
-            return base_fail(YOLK_ERR_NO_MEMORY, errno, "cannot map a segment of %llu bytes",
-                             (unsigned long long)size);
-        (void)madvise(pointer, size, MADV_HUGEPAGE); /* a wish */
-        if (store->options.huge_pages)
-            log_warn("the segment is not of 2 MiB pages: only shm makes memory of these");
-        store->memory.pointer = pointer;
-        store->memory.size = size;
-    } else if (status != YOLK_OK) {
+    int status = YOLK_OK;
+    if (!store->memory_given)
+        status = yolk_engine_memory_alloc(store->engine, wanted, &store->memory);
+    if (status != YOLK_OK)
         return base_fail_context(status, "no segment of %llu bytes", (unsigned long long)wanted);
-    } else {
-        store->has_memory = 1;
-    }
+    if (store->options.huge_pages && store->memory.internal == NULL)
+        log_warn("the segment is not of reserved 2 MiB pages: only shm makes memory of these");
     store->options.segment_size_bytes = store->memory.size;
-    prefault(store, deadline_ns);
+    if (!store->memory_given)
+        prefault(store, deadline_ns);
     random_bytes(&random, store->ticket_key, sizeof(store->ticket_key));
     struct yolk_serve_options serve = {
         .struct_size = sizeof(serve),
         .memory = store->memory.pointer,
         .size = store->memory.size,
-        .allocation = store->has_memory ? &store->memory : NULL,
+        .allocation = store->memory_given ? NULL : &store->memory,
         .require_tickets = 1,
     };
     memcpy(serve.ticket_key, store->ticket_key, sizeof(serve.ticket_key));
@@ -415,13 +310,68 @@ static int make_segment(struct yolk_store *store, uint64_t deadline_ns)
     return check_reachable(store);
 }
 
+static void wake_control(void *self)
+{
+    struct yolk_store *store = self;
+    store_client_wake(store->client);
+}
+
+static void look_at_gds(const char *path, bool why, struct yolk_file_figures *out)
+{
+    struct yolk_file_figures *files = NULL;
+    size_t count = gds_files(NULL, 0);
+    *out = (struct yolk_file_figures){.mode = "host"};
+    if (why) {
+        const struct yolk_transport_options options = {.struct_size = sizeof(options),
+                                                       .gds_enable = 1};
+        struct yolk_file_figures tried;
+        if (gds_try(&options, path, 1, &tried) != YOLK_OK)
+            (void)snprintf(out->reason, sizeof(out->reason), "%s", yolk_last_error());
+        base_error_clear();
+        return;
+    }
+    if (count > 0)
+        files = calloc(count, sizeof(*files));
+    if (files == NULL)
+        return;
+    size_t told = gds_files(files, count);
+    for (size_t i = 0; i < count && i < told; i++) {
+        if (strcmp(files[i].path, path) == 0)
+            *out = files[i];
+    }
+    free(files);
+}
+
+static int make_gds(struct yolk_store *store)
+{
+    const struct file_system fs = file_system_default();
+    const struct store_gds_options options = {
+        .fs = &fs,
+        .path = store->gds_path,
+        .size_bytes = store->options.gds_capacity_bytes,
+        .start_empty = store->options.gds_start_empty,
+        .allow_fallback = store->options.gds_allow_fallback,
+        .no_cufile = store->options.gds_no_cufile,
+        .no_uring = store->options.gds_no_io_uring,
+        .verify = store->options.gds_verify,
+        .engine = store->engine,
+        .client_id = store->client_id,
+        .look = look_at_gds,
+        .wake = wake_control,
+        .wake_self = store,
+    };
+    return store_gds_open(&options, &store->gds);
+}
+
 static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
 {
+    const struct random random = random_real();
     int status = YOLK_OK;
+    random_bytes(&random, store->client_id, sizeof(store->client_id));
     store_tuning_init(&store->tuning);
-    if (store->options.real_client != NULL)
+    if (store_options_dummy(&store->options))
         status = store_ask_real_client(store, deadline_ns);
-    if (status == YOLK_OK && is_embedded(&store->options))
+    if (status == YOLK_OK && store_options_embedded(&store->options))
         status = make_embedded(store);
     if (status == YOLK_OK)
         status = make_client(store);
@@ -442,16 +392,20 @@ static int make_parts(struct yolk_store *store, uint64_t deadline_ns)
         status = store_make_pool(store);
     if (status == YOLK_OK && store->options.ssd_size_bytes > 0)
         status = store_open_disk(store);
-    if (status == YOLK_OK)
-        status = store_control_start(store);
-    if (status == YOLK_OK)
-        status = store_open_disk_later(store);
+    if (status == YOLK_OK && store->options.gds_enabled)
+        status = make_gds(store);
     return status;
 }
 
-/* Ends whatever of the parts exists, in the reverse order. BUSY: memory is not quiet; all but the
- * session stays as it is. */
-static int end_parts(struct yolk_store *store)
+int store_begin(struct yolk_store *store, uint64_t deadline_ns)
+{
+    int status = store_control_start(store);
+    if (status == YOLK_OK)
+        status = store_open_disk_later(store);
+    return status == YOLK_OK ? store_control_wait_open(store, deadline_ns) : status;
+}
+
+int store_end_parts(struct yolk_store *store)
 {
     store_host_stop(store);
     store_open_disk_stop(store);
@@ -460,15 +414,13 @@ static int end_parts(struct yolk_store *store)
     store->segments = NULL;
     store_disk_close(store->disk);
     store->disk = NULL;
+    store_gds_close(store->gds);
+    store->gds = NULL;
     if (store->served != NULL)
         yolk_engine_unserve(store->engine, store->served);
     store->served = NULL;
-    if (store->has_memory)
+    if (!store->memory_given)
         yolk_engine_memory_free(store->engine, &store->memory);
-    else if (store->memory.pointer != NULL)
-        munmap(store->memory.pointer, store->memory.size);
-    store->has_memory = 0;
-    store->memory.pointer = NULL;
     while (store->registrations != NULL) {
         struct store_registration *registration = store->registrations;
         int status =
@@ -494,9 +446,11 @@ static int end_parts(struct yolk_store *store)
     explicit_bzero(store->secret, sizeof(store->secret));
     explicit_bzero(store->ticket_key, sizeof(store->ticket_key));
     condition_destroy(&store->idle);
+    store_leftovers_destroy(&store->leftovers);
     mutex_destroy(&store->lock);
     free(store->endpoints);
     free(store->ssd_path);
+    free(store->gds_path);
     free(store->name);
     free(store->host);
     free(store->master);
@@ -505,34 +459,62 @@ static int end_parts(struct yolk_store *store)
     return YOLK_OK;
 }
 
-enum yolk_status yolk_store_open(const struct yolk_store_options *options, struct yolk_store **out)
+int store_make(const struct yolk_store_options *options, const struct yolk_memory *memory,
+               uint64_t deadline_ns, struct yolk_store **out)
 {
-    if (options == NULL || out == NULL)
-        return base_fail(YOLK_ERR_INVALID, 0, "yolk_store_open without options or result");
-    int status = check_options(options);
-    if (status != YOLK_OK)
-        return status;
     struct yolk_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for a store");
     store->pid = getpid();
+    store_leftovers_init(&store->leftovers);
     mutex_init(&store->lock);
     condition_init(&store->idle);
-    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), options->timeout_ms);
-    status = copy_options(store, options);
+    if (memory != NULL) {
+        store->memory = *memory;
+        store->memory_given = true;
+    }
+    int status = copy_options(store, options);
     if (status == YOLK_OK)
         status = make_parts(store, deadline_ns);
-    if (status == YOLK_OK)
-        status = store_control_wait_open(store, deadline_ns);
-    if (status == YOLK_OK && store->tenant != NULL &&
-        !(store_client_features(store->client) & WIRE_FEATURE_TENANTS))
-        status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "the master at %s is too old for tenants",
-                           store->master);
     if (status != YOLK_OK) {
         char text[MAX_LAST_ERROR];
         snprintf(text, sizeof(text), "%s", yolk_last_error());
         /* Nothing was ever transferred, so nothing can be busy. */
-        (void)end_parts(store);
+        (void)!store_end_parts(store);
+        return base_fail(status, 0, "%s", text);
+    }
+    *out = store;
+    return YOLK_OK;
+}
+
+enum yolk_status yolk_store_open(const struct yolk_store_options *options, struct yolk_store **out)
+{
+    if (options == NULL || out == NULL)
+        return base_fail(YOLK_ERR_INVALID, 0, "yolk_store_open without options or result");
+    int status = store_check_options(options);
+    if (status != YOLK_OK)
+        return status;
+    struct yolk_store *store;
+    uint64_t deadline_ns = clock_after_ms(clock_real_now_ns(), options->timeout_ms);
+    status = store_make(options, NULL, deadline_ns, &store);
+    if (status != YOLK_OK)
+        return status;
+    status = store_begin(store, deadline_ns);
+    if (status == YOLK_OK && store->tenant != NULL &&
+        !(store_client_features(store->client) & WIRE_FEATURE_TENANTS))
+        status = base_fail(YOLK_ERR_UNSUPPORTED, 0, "the master at %s is too old for tenants",
+                           store->master);
+    if (status == YOLK_OK && options->egm_enabled)
+        status = store_egm_open(store, options);
+    if (status != YOLK_OK) {
+        char text[MAX_LAST_ERROR];
+        snprintf(text, sizeof(text), "%s", yolk_last_error());
+        if (store->egm != NULL) { /* a part of the pool is left: the caller's to close */
+            store->closing = store->half_closed = 1;
+            *out = store;
+        } else {
+            (void)!store_end_parts(store);
+        }
         return base_fail(status, 0, "%s", text);
     }
     *out = store;
@@ -544,7 +526,7 @@ enum yolk_status yolk_store_drain(struct yolk_store *store, uint64_t grace_ms)
     int status = store_enter(store);
     if (status != YOLK_OK)
         return status;
-    if (store->served != NULL) {
+    if (store->served != NULL || store->gds != NULL) {
         uint64_t now = clock_real_now_ns();
         status = store_control_unmount(store, grace_ms,
                                        clock_after_ms(now, grace_ms + CLOSE_TIMEOUT_MS));
@@ -594,7 +576,8 @@ enum yolk_status yolk_store_close(struct yolk_store *store)
     int status = shut_the_door(store);
     if (status != YOLK_OK)
         return status;
-    if (store->served != NULL && store->embedded == NULL && !store->half_closed) {
+    if ((store->served != NULL || store->gds != NULL) && store->embedded == NULL &&
+        !store->half_closed) {
         /* A master that is gone cannot confirm: the segment goes all the same. */
         uint64_t now = clock_real_now_ns();
         uint64_t grace_ms = store->options.drain_grace_ms;
@@ -603,11 +586,24 @@ enum yolk_status yolk_store_close(struct yolk_store *store)
                                   clock_after_ms(now, grace_ms + CLOSE_TIMEOUT_MS)) != YOLK_OK)
             base_error_clear();
     }
-    status = end_parts(store);
+    status = store_egm_close(store);
+    if (status == YOLK_OK)
+        status = store_end_parts(store);
     /* Calls stay refused; only close may be tried again. */
     if (status != YOLK_OK)
         store->half_closed = 1;
     return status;
+}
+
+int yolk_store_health(const struct yolk_store *store)
+{
+    enum { NO_SESSION = 2, CLEANUP_PENDING = 3 };
+    int health = store_egm_health(store);
+    if (health != 0)
+        return health;
+    if (store->half_closed)
+        return CLEANUP_PENDING;
+    return yolk_store_is_connected(store) ? 0 : NO_SESSION;
 }
 
 int yolk_store_is_connected(const struct yolk_store *store)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One window at a time: START → transfers → END of what landed → REVOKE of the rest → next window.
- * An op is used for one START only; its END and REVOKE may be repeated, the master performs them
- * once. */
-#include "store/put.h"
+/* One window at a time: START → transfers → commits in the GDS file → END of what landed → REVOKE
+ * of the rest → next window. An op is used for one START only; its END and REVOKE may be repeated,
+ * the master performs them once. */
+#include "store/put_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,87 +10,18 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/mutation.h"
 #include "store/dedup.h"
-#include "store/message.h"
 
-enum item_state {
-    ITEM_PENDING = 0, /* → GRANTED, DONE; stays PENDING to be tried again */
-    ITEM_GRANTED = 1, /* → LANDED, FAILED */
-    ITEM_LANDED = 2,  /* every replica is in place → DONE, FAILED */
-    ITEM_FAILED = 3,  /* to be revoked → PENDING, DONE */
-    ITEM_DONE = 4,    /* result is written */
-};
-
-struct item {
-    enum item_state state;
-    int failure;           /* enum yolk_status of the first transfer that failed */
-    uint32_t flying;       /* transfers handed out or to be */
-    uint32_t tries;        /* failures that were not for want of space */
-    uint32_t duplicate_of; /* index of the first item with this key, own index otherwise */
-    uint8_t stuck;
-};
-
-struct transfer {
-    uint32_t item;
-    uint64_t segment;
-    uint64_t offset;
-    uint8_t ticket[16];
-    uint8_t over;
-};
-
-enum phase {
-    PHASE_PICK = 0, /* → START, WAITING, DONE */
-    PHASE_START,    /* → MOVE, PICK */
-    PHASE_MOVE,     /* → END */
-    PHASE_END,      /* → REVOKE */
-    PHASE_REVOKE,   /* → PICK */
-    PHASE_DONE,
-};
-
-/* A key whose transfer fails this often is given up; each try has new space and maybe another node.
- */
-enum { TRIES_MAX = 3 };
-enum { LAST_TRIES = 4 }; /* so many of the longest waits before the end nothing is waited for */
-
-struct store_put {
-    struct store_holds *holds;
-    struct store_tuning tuning;
-    struct store_item *items;
-    struct item *states;
-    size_t count;
-    struct store_put_how how;
-    uint64_t space_deadline_ns;
-    uint64_t deadline_ns;
-
-    enum phase phase;
-    int in_flight;       /* a SEND is unanswered */
-    uint64_t resend_ns;  /* the next SEND waits until then */
-    uint64_t pick_ns;    /* the next window waits until then */
-    uint64_t backoff_ns; /* the next wait's length */
-    uint32_t sends;      /* of this phase's message */
-    size_t cursor;       /* no PENDING item before it */
-    uint64_t op;
-    uint64_t epoch;
-    uint64_t session;
-    struct store_stamp stamp;
-    struct store_message message;
-
-    uint32_t *window; /* items of the window, then of the message in flight */
-    size_t window_count;
-    uint32_t *listed; /* items of the END or REVOKE in flight */
-    size_t listed_count;
-    struct transfer *transfers;
-    size_t transfer_count;
-    size_t transfer_room;
-    size_t transfer_next; /* to hand out */
-    size_t flying;
-};
+/* The first wait for the owner of a value that was put anew, doubled with each. */
+enum { OWNER_FIRST_NS = 25000, OWNER_DOUBLED_MAX = 11 };
 
 void store_tuning_init(struct store_tuning *tuning)
 {
     memset(tuning, 0, sizeof(*tuning));
-    /* 128 MiB takes 0.2 s at the slowest sensible 5 Gbit/s: far inside a guard of some seconds. */
-    tuning->window_bytes = 128 * MIB;
+    /* 512 MiB takes 0.9 s at the slowest sensible 5 Gbit/s: inside a guard of some seconds. Between
+     * two windows nothing moves. */
+    tuning->window_bytes = 512 * MIB;
     tuning->window_keys = 1024;
     tuning->window_key_bytes = 1 * MIB;
     tuning->reply_timeout_ns = 3 * NS_PER_S;
@@ -120,8 +51,11 @@ enum yolk_status store_put_create(struct store_holds *holds, const struct store_
     put->states = base_calloc(count == 0 ? 1 : count, sizeof(*put->states));
     put->window = base_calloc(window, sizeof(*put->window));
     put->listed = base_calloc(window, sizeof(*put->listed));
+    if (how->gds != NULL)
+        put->commits = base_calloc(window, sizeof(*put->commits));
     uint32_t *first = base_calloc(count == 0 ? 1 : count, sizeof(*first));
     if (put->states == NULL || put->window == NULL || put->listed == NULL || first == NULL ||
+        (how->gds != NULL && put->commits == NULL) ||
         !(how->flags & WIRE_PUT_UPSERT ? store_dedup_last(items, count, first)
                                        : store_dedup(items, count, first))) {
         free(first);
@@ -149,25 +83,26 @@ void store_put_destroy(struct store_put *put)
 {
     if (put == NULL)
         return;
+    for (size_t i = 0; put->states != NULL && i < put->window_count; i++)
+        store_put_preserve(put, put->window[i]);
     if (put->op != 0)
         store_holds_finish(put->holds, put->op);
     store_message_free(&put->message);
     free(put->states);
     free(put->window);
     free(put->listed);
+    free(put->commits);
     free(put->transfers);
     free(put);
 }
 
-static void finish_item(struct store_put *put, uint32_t index, int64_t result)
+void store_put_finish_item(struct store_put *put, uint32_t index, int64_t result)
 {
     put->states[index].state = ITEM_DONE;
     put->items[index].result = result;
 }
 
-/* Waiting may help: space, room in the session's quota, or another put of the same key that ends.
- */
-static int is_for_space(int status)
+int store_put_is_for_space(int status)
 {
     return status == YOLK_ERR_NO_SPACE || status == YOLK_ERR_QUOTA || status == YOLK_ERR_AGAIN ||
            status == YOLK_ERR_BUSY || status == YOLK_ERR_LIMIT || status == YOLK_ERR_NOT_READY;
@@ -182,16 +117,15 @@ static int reason_at(const struct store_put *put, uint64_t now_ns, int failure)
                : failure;
 }
 
-/* Puts an item back for another try, or ends it with `failure`. */
-static void retry_item(struct store_put *put, uint32_t index, uint64_t now_ns, int failure,
-                       int counts)
+void store_put_retry_item(struct store_put *put, uint32_t index, uint64_t now_ns, int failure,
+                          int counts)
 {
     struct item *state = &put->states[index];
-    int for_space = is_for_space(failure);
+    int for_space = store_put_is_for_space(failure);
     uint64_t until = for_space ? put->space_deadline_ns : put->deadline_ns;
 
     if (now_ns >= until || (counts && !for_space && ++state->tries >= TRIES_MAX)) {
-        finish_item(put, index, reason_at(put, now_ns, failure));
+        store_put_finish_item(put, index, reason_at(put, now_ns, failure));
         return;
     }
     state->state = ITEM_PENDING;
@@ -234,17 +168,21 @@ static int pick_window(struct store_put *put)
     return put->window_count > 0;
 }
 
-static void enter(struct store_put *put, enum phase phase)
+void store_put_enter(struct store_put *put, enum phase phase)
 {
     put->phase = phase;
     put->in_flight = 0;
     put->resend_ns = 0;
     put->sends = 0;
+    put->unsure = 0;
 }
 
 static void end_window(struct store_put *put)
 {
-    int stuck = 0;
+    /* What nobody says of the GDS file is settled by the next mount of it, that of a new session.
+     */
+    int stuck = put->unknown;
+    put->unknown = 0;
     for (size_t i = 0; i < put->window_count; i++)
         stuck |= put->states[put->window[i]].stuck;
     /* With memory that never went quiet the op stays live: the master must not reuse the extent. */
@@ -254,19 +192,34 @@ static void end_window(struct store_put *put)
         store_holds_finish(put->holds, put->op);
     put->op = 0;
     put->window_count = 0;
-    enter(put, PHASE_PICK);
+    store_put_enter(put, PHASE_PICK);
 }
 
-/* The whole window failed before anything was granted, or as if nothing was. */
-static void fail_window(struct store_put *put, uint64_t now_ns, int status, int again)
+void store_put_fail_window(struct store_put *put, uint64_t now_ns, int status, int again)
 {
+    /* What is reserved in the GDS file is free only when the master surely has not taken it. */
+    int revoke = put->phase == PHASE_START && put->unsure && store_put_has_reservations(put);
     for (size_t i = 0; i < put->window_count; i++) {
+        uint32_t index = put->window[i];
+        struct item *state = &put->states[index];
+        if (revoke) {
+            state->state = ITEM_FAILED;
+            state->failure = status;
+            state->tries = again ? state->tries : (uint32_t)TRIES_MAX;
+            continue;
+        }
+        store_put_abort(put, index);
         if (again)
-            retry_item(put, put->window[i], now_ns, status, 0);
+            store_put_retry_item(put, index, now_ns, status, 0);
         else
-            finish_item(put, put->window[i], status);
+            store_put_finish_item(put, index, status);
     }
-    end_window(put);
+    if (!revoke) {
+        end_window(put);
+        return;
+    }
+    store_put_enter(put, PHASE_END);
+    store_put_settle(put, now_ns);
 }
 
 static void list_items(struct store_put *put, enum item_state wanted)
@@ -279,18 +232,21 @@ static void list_items(struct store_put *put, enum item_state wanted)
     }
 }
 
-/* After all transfers, or an END: what is next for the window? */
-static void settle(struct store_put *put, uint64_t now_ns)
+void store_put_settle(struct store_put *put, uint64_t now_ns)
 {
-    if (put->phase == PHASE_MOVE) {
+    if (put->phase == PHASE_MOVE && put->how.gds != NULL) {
+        store_put_enter(put, PHASE_COMMIT);
+        return;
+    }
+    if (put->phase == PHASE_MOVE || put->phase == PHASE_COMMIT) {
         list_items(put, ITEM_LANDED);
-        enter(put, PHASE_END);
+        store_put_enter(put, PHASE_END);
         if (put->listed_count > 0)
             return;
     }
     if (put->phase == PHASE_END) {
         list_items(put, ITEM_FAILED);
-        enter(put, PHASE_REVOKE);
+        store_put_enter(put, PHASE_REVOKE);
         if (put->listed_count > 0)
             return;
     }
@@ -298,20 +254,22 @@ static void settle(struct store_put *put, uint64_t now_ns)
         struct item *state = &put->states[put->window[i]];
         if (state->state != ITEM_FAILED)
             continue;
+        store_put_preserve(put, put->window[i]);
         if (state->stuck)
-            finish_item(put, put->window[i], YOLK_ERR_STUCK);
+            store_put_finish_item(put, put->window[i], YOLK_ERR_STUCK);
         else
-            retry_item(put, put->window[i], now_ns, state->failure,
-                       !store_status_is_outdated(state->failure));
+            store_put_retry_item(put, put->window[i], now_ns, state->failure,
+                                 !store_status_is_outdated(state->failure));
     }
     end_window(put);
 }
 
 static uint16_t phase_message(const struct store_put *put)
 {
-    return put->phase == PHASE_START ? WIRE_PUT_START
-           : put->phase == PHASE_END ? WIRE_PUT_END
-                                     : WIRE_PUT_REVOKE;
+    return put->phase == PHASE_START  ? WIRE_PUT_START
+           : put->phase == PHASE_END  ? WIRE_PUT_END
+           : put->phase == PHASE_ROOM ? WIRE_GDS_ROOM
+                                      : WIRE_PUT_REVOKE;
 }
 
 /* A master that may have more copies in a moment is to say so, not to make fewer: until the time
@@ -319,7 +277,7 @@ static uint16_t phase_message(const struct store_put *put)
 static struct store_put_how how_at(const struct store_put *put, uint64_t now_ns)
 {
     struct store_put_how how = put->how;
-    if (how.replica_num > 1 && now_ns < put->space_deadline_ns &&
+    if ((how.replica_num > 1 || how.gds != NULL) && now_ns < put->space_deadline_ns &&
         now_ns + LAST_TRIES * put->tuning.backoff_max_ns < put->deadline_ns)
         how.flags |= WIRE_PUT_ALL_COPIES;
     return how;
@@ -340,8 +298,11 @@ static int encode(struct store_put *put, uint64_t now_ns)
     case PHASE_REVOKE:
         return store_message_keys(&put->message, phase_message(put), &put->stamp, put->op,
                                   put->items, put->listed, put->listed_count, 0);
+    case PHASE_ROOM:
+        return store_put_ask_room(put);
     case PHASE_PICK:
     case PHASE_MOVE:
+    case PHASE_COMMIT:
     case PHASE_DONE:
         break;
     }
@@ -362,6 +323,13 @@ static void back_off(struct store_put *put, uint64_t now_ns)
         put->backoff_ns = put->tuning.backoff_max_ns;
 }
 
+/* The owner's answer is under way: mostly it is there after one more message's time. */
+static void wait_for_owner(struct store_put *put, uint64_t now_ns)
+{
+    uint32_t asked = put->sends < OWNER_DOUBLED_MAX ? put->sends : OWNER_DOUBLED_MAX;
+    put->resend_ns = now_ns + (OWNER_FIRST_NS << asked);
+}
+
 /* END or REVOKE cannot be told (any more): the master's own timeout will do it. */
 static void give_up_telling(struct store_put *put, uint64_t now_ns, int status)
 {
@@ -374,11 +342,27 @@ static void give_up_telling(struct store_put *put, uint64_t now_ns, int status)
         }
     }
     if (put->phase == PHASE_END) {
-        settle(put, now_ns);
+        store_put_settle(put, now_ns);
         return;
     }
     put->phase = PHASE_REVOKE;
-    settle(put, now_ns);
+    store_put_settle(put, now_ns);
+}
+
+/* What was encoded. */
+static void send(struct store_put *put, uint64_t now_ns, uint64_t latest_ns,
+                 struct store_action *action)
+{
+    put->in_flight = 1;
+    put->sends++;
+    action->kind = STORE_SEND;
+    action->message = phase_message(put);
+    action->body = put->message.body.data;
+    action->body_size = put->message.body.size;
+    action->op = put->op;
+    action->deadline_ns = now_ns + put->tuning.reply_timeout_ns;
+    if (action->deadline_ns > latest_ns)
+        action->deadline_ns = latest_ns;
 }
 
 /* 1 if *action is set. */
@@ -395,13 +379,18 @@ static int next_send(struct store_put *put, uint64_t now_ns, struct store_action
         if (closing)
             give_up_telling(put, now_ns, YOLK_ERR_TIMEOUT);
         else
-            fail_window(put, now_ns, YOLK_ERR_TIMEOUT, 0);
+            store_put_fail_window(put, now_ns, YOLK_ERR_TIMEOUT, 0);
         return 0;
     }
     if (now_ns < put->resend_ns) {
         wait_until(action, closing || put->resend_ns < put->deadline_ns ? put->resend_ns
                                                                         : put->deadline_ns);
         return 1;
+    }
+    if (!closing && put->sends == 0 && !store_put_is_current(put)) {
+        store_put_fail_window(put, now_ns, YOLK_ERR_AGAIN,
+                              1); /* the GDS file was mounted anew meanwhile */
+        return 0;
     }
     int status = encode(put, now_ns);
     if (status == YOLK_OK && put->stamp.session == 0) {
@@ -415,19 +404,10 @@ static int next_send(struct store_put *put, uint64_t now_ns, struct store_action
         if (closing)
             give_up_telling(put, now_ns, status);
         else
-            fail_window(put, now_ns, status, 0);
+            store_put_fail_window(put, now_ns, status, 0);
         return 0;
     }
-    put->in_flight = 1;
-    put->sends++;
-    action->kind = STORE_SEND;
-    action->message = phase_message(put);
-    action->body = put->message.body.data;
-    action->body_size = put->message.body.size;
-    action->op = put->op;
-    action->deadline_ns = now_ns + put->tuning.reply_timeout_ns;
-    if (!closing && action->deadline_ns > put->deadline_ns)
-        action->deadline_ns = put->deadline_ns;
+    send(put, now_ns, closing ? UINT64_MAX : put->deadline_ns, action);
     return 1;
 }
 
@@ -444,7 +424,10 @@ static int next_transfer(struct store_put *put, struct store_action *action)
     action->item = transfer->item;
     action->segment = transfer->segment;
     action->offset = transfer->offset;
+    action->medium = transfer->medium;
     action->size = item->size;
+    action->reservation =
+        transfer->medium == WIRE_MEDIUM_GDS ? put->states[transfer->item].reservation : NULL;
     action->session = put->session;
     action->op = put->op;
     memcpy(action->ticket, transfer->ticket, sizeof(action->ticket));
@@ -467,13 +450,62 @@ static int next_window(struct store_put *put, uint64_t now_ns, struct store_acti
         wait_until(action, put->pick_ns);
         return 1;
     }
+    if (put->room_wanted > 0) {
+        store_put_enter(put, PHASE_ROOM);
+        return 0;
+    }
     (void)pick_window(put);
+    if (put->how.gds != NULL)
+        store_put_reserve(put, now_ns);
+    if (put->window_count == 0)
+        return 0;
     put->op = store_holds_begin(put->holds);
     if (put->op == 0)
-        fail_window(put, now_ns, YOLK_ERR_NO_MEMORY, 0);
+        store_put_fail_window(put, now_ns, YOLK_ERR_NO_MEMORY, 0);
     else
-        enter(put, PHASE_START);
+        store_put_enter(put, PHASE_START);
     return 0;
+}
+
+/* Asked once, and whatever comes of it the window is picked: that, too, finds out. */
+static int next_room(struct store_put *put, uint64_t now_ns, struct store_action *action)
+{
+    if (put->in_flight) {
+        wait_until(action, UINT64_MAX);
+        return 1;
+    }
+    int ask = now_ns < put->deadline_ns && encode(put, now_ns) == YOLK_OK &&
+              put->stamp.session != 0 && put->room_segment != 0;
+    put->room_wanted = 0;
+    if (!ask) {
+        store_put_enter(put, PHASE_PICK);
+        return 0;
+    }
+    send(put, now_ns, put->deadline_ns, action);
+    return 1;
+}
+
+static int next_commit(struct store_put *put, uint64_t now_ns, struct store_action *action)
+{
+    if (put->committing) {
+        wait_until(action, UINT64_MAX);
+        return 1;
+    }
+    if (!store_put_commit(put, now_ns, action)) {
+        store_put_settle(put, now_ns);
+        return 0;
+    }
+    put->committing = 1;
+    return 1;
+}
+
+void store_put_committed(struct store_put *put, uint64_t now_ns)
+{
+    if (!put->committing)
+        return;
+    put->committing = 0;
+    store_put_judge_commits(put);
+    store_put_settle(put, now_ns);
 }
 
 void store_put_next(struct store_put *put, uint64_t now_ns, struct store_action *action)
@@ -485,10 +517,16 @@ void store_put_next(struct store_put *put, uint64_t now_ns, struct store_action 
         case PHASE_PICK:
             set = next_window(put, now_ns, action);
             break;
+        case PHASE_ROOM:
+            set = next_room(put, now_ns, action);
+            break;
         case PHASE_START:
         case PHASE_END:
         case PHASE_REVOKE:
             set = next_send(put, now_ns, action);
+            break;
+        case PHASE_COMMIT:
+            set = next_commit(put, now_ns, action);
             break;
         case PHASE_MOVE:
             set = next_transfer(put, action);
@@ -499,94 +537,6 @@ void store_put_next(struct store_put *put, uint64_t now_ns, struct store_action 
             break;
         }
     }
-}
-
-static int add_transfer(struct store_put *put, uint32_t item, struct wire_replica place,
-                        const uint8_t *ticket)
-{
-    if (put->transfer_count == put->transfer_room) {
-        size_t room = put->transfer_room == 0 ? 64 : put->transfer_room * 2;
-        struct transfer *grown = base_realloc(put->transfers, room * sizeof(*grown));
-        if (grown == NULL)
-            return 0;
-        put->transfers = grown;
-        put->transfer_room = room;
-    }
-    struct transfer *transfer = &put->transfers[put->transfer_count++];
-    memset(transfer, 0, sizeof(*transfer));
-    transfer->item = item;
-    transfer->segment = place.segment;
-    transfer->offset = place.offset;
-    memcpy(transfer->ticket, ticket, sizeof(transfer->ticket));
-    return 1;
-}
-
-/* Takes one key's grant: its transfers, or its failure. */
-static void grant(struct store_put *put, const struct store_grants *grants, uint32_t index,
-                  const struct wire_result *granted)
-{
-    struct item *state = &put->states[index];
-    uint64_t size = put->items[index].size;
-
-    state->state = ITEM_GRANTED;
-    state->failure = YOLK_OK;
-    state->flying = 0;
-    for (uint32_t i = 0; i < granted->replica_count && size > 0; i++) {
-        uint32_t at = granted->first + i;
-        struct wire_replica place = wire_replica_at(grants->replicas, at);
-        int status =
-            store_holds_extent(put->holds, put->op, put->epoch, place.segment, place.offset, size);
-        if (status == YOLK_OK &&
-            !add_transfer(put, index, place, wire_ticket_at(grants->tickets, at)))
-            status = YOLK_ERR_NO_MEMORY;
-        if (status != YOLK_OK) {
-            /* Transfers added already are still made; the key fails after them. */
-            state->failure = status;
-            break;
-        }
-        state->flying++;
-    }
-    if (size > 0 && granted->replica_count == 0)
-        state->failure = YOLK_ERR_PROTOCOL;
-    if (state->flying == 0)
-        state->state = state->failure == YOLK_OK ? ITEM_LANDED : ITEM_FAILED;
-}
-
-static void start_reply(struct store_put *put, uint64_t now_ns, const uint8_t *body, size_t size)
-{
-    struct store_grants grants;
-    int status = store_message_grants(WIRE_PUT_START_REPLY, body, size, &grants);
-
-    if (status == YOLK_OK && grants.count != put->window_count)
-        status = YOLK_ERR_PROTOCOL;
-    if (status != YOLK_OK) {
-        fail_window(put, now_ns, status, store_status_is_session(status));
-        return;
-    }
-    put->transfer_count = 0;
-    put->transfer_next = 0;
-    enter(put, PHASE_MOVE);
-    int progress = 0;
-    for (size_t i = 0; i < put->window_count; i++) {
-        uint32_t index = put->window[i];
-        struct wire_result granted = wire_result_at(grants.results, (uint32_t)i);
-        if (granted.status == YOLK_OK) {
-            grant(put, &grants, index, &granted);
-            progress = 1;
-        } else if (granted.status == YOLK_ERR_EXISTS) {
-            finish_item(put, index, (int64_t)put->items[index].size);
-        } else if (is_for_space(granted.status)) {
-            retry_item(put, index, now_ns, granted.status, 1);
-        } else {
-            finish_item(put, index,
-                        granted.status < 0 ? granted.status : (int32_t)YOLK_ERR_PROTOCOL);
-        }
-    }
-    if (progress)
-        put->backoff_ns = put->tuning.backoff_first_ns;
-    put->flying = put->transfer_count;
-    if (put->flying == 0)
-        settle(put, now_ns);
 }
 
 /* An upsert is done, but the owner of the old value has not confirmed that this is gone: asked
@@ -614,7 +564,7 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
     if (put->phase == PHASE_END && status == YOLK_OK && now_ns < put->deadline_ns &&
         is_untold(put, results)) {
         put->in_flight = 0;
-        back_off(put, now_ns);
+        wait_for_owner(put, now_ns);
         return;
     }
     if (put->phase == PHASE_END) {
@@ -623,7 +573,7 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
             int result = status != YOLK_OK ? reason_at(put, now_ns, status)
                                            : wire_i32s_at(results, (uint32_t)i);
             if (result >= 0 || result == YOLK_ERR_EXISTS) {
-                finish_item(put, index, (int64_t)put->items[index].size);
+                store_put_finish_item(put, index, (int64_t)put->items[index].size);
             } else {
                 put->states[index].state = ITEM_FAILED;
                 /* Unknown by now: the master has given up the put, or the whole session, because
@@ -634,7 +584,15 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
             }
         }
     }
-    settle(put, now_ns);
+    if (put->phase == PHASE_REVOKE && status == YOLK_OK)
+        for (size_t i = 0; i < put->listed_count; i++) {
+            int result = wire_i32s_at(results, (uint32_t)i);
+            put->states[put->listed[i]].outcome = result == YOLK_OK ? STORE_OUTCOME_TOLD
+                                                  : result == YOLK_ERR_NOT_FOUND
+                                                      ? STORE_OUTCOME_ABSENT
+                                                      : STORE_OUTCOME_UNKNOWN;
+        }
+    store_put_settle(put, now_ns);
 }
 
 void store_put_reply(struct store_put *put, uint64_t now_ns, uint16_t message, const uint8_t *body,
@@ -645,18 +603,24 @@ void store_put_reply(struct store_put *put, uint64_t now_ns, uint16_t message, c
     uint16_t wanted = (uint16_t)(phase_message(put) + 1);
     int refused = store_message_refused(wanted, message, body, body_size);
     put->in_flight = 0;
+    if (put->phase == PHASE_ROOM) {
+        if (refused == YOLK_OK)
+            store_put_room_reply(put, body, body_size);
+        store_put_enter(put, PHASE_PICK);
+        return;
+    }
     if (refused != YOLK_OK) {
         if (store_status_is_session(refused) && now_ns < put->deadline_ns)
             back_off(put, now_ns);
         else if (put->phase == PHASE_START)
-            fail_window(put, now_ns, reason_at(put, now_ns, refused), 0);
+            store_put_fail_window(put, now_ns, reason_at(put, now_ns, refused), 0);
         else
             give_up_telling(put, now_ns, reason_at(put, now_ns, refused));
         return;
     }
     store_holds_acknowledge(put->holds, &put->stamp);
     if (put->phase == PHASE_START)
-        start_reply(put, now_ns, body, body_size);
+        store_put_started(put, now_ns, body, body_size);
     else
         closing_reply(put, now_ns, body, body_size);
 }
@@ -666,6 +630,11 @@ void store_put_link_lost(struct store_put *put, uint64_t now_ns)
     if (!put->in_flight)
         return;
     put->in_flight = 0;
+    if (put->phase == PHASE_ROOM) {
+        store_put_enter(put, PHASE_PICK);
+        return;
+    }
+    put->unsure |= put->phase == PHASE_START;
     /* A grant whose answer was lost is asked for again under the same op: the master repeats it. */
     back_off(put, now_ns);
 }
@@ -680,14 +649,18 @@ void store_put_transferred(struct store_put *put, uint64_t now_ns, uint64_t cook
         return;
     transfer->over = 1;
     struct item *state = &put->states[transfer->item];
-    if (status == YOLK_ERR_STUCK)
+    if (status == YOLK_ERR_STUCK) {
         state->stuck = 1;
+        state->file_stuck |= transfer->medium == WIRE_MEDIUM_GDS;
+    }
     if (status == YOLK_ERR_ACCESS)
         store_holds_refused(put->holds, put->session);
     if (status != YOLK_OK && state->failure == YOLK_OK)
         state->failure = status;
+    if (mutated(MUT_GDS_COMMIT_EARLY) && transfer->medium == WIRE_MEDIUM_GDS)
+        put->flying = state->flying = 1;
     if (--state->flying == 0)
         state->state = state->failure == YOLK_OK ? ITEM_LANDED : ITEM_FAILED;
     if (--put->flying == 0)
-        settle(put, now_ns);
+        store_put_settle(put, now_ns);
 }

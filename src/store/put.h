@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pure put machine: places by window, transfers to every replica, END for the keys that landed
- * and REVOKE for the rest once their memory is quiet. */
+ * and REVOKE for the rest once their memory is quiet. With a GDS file each value has a reservation
+ * there first, its transfers to memory and to the file are handed out together, and it is committed
+ * before its END. */
 #ifndef YOLK_STORE_PUT_H
 #define YOLK_STORE_PUT_H
 
 #include "store/action.h"
 #include "store/holds.h"
+#include "store/reservation.h"
 
 struct store_put;
 
@@ -25,4 +28,6 @@ void store_put_link_lost(struct store_put *put, uint64_t now_ns);
  * op stays live so that the extent is not reused before the session is fenced. */
 void store_put_transferred(struct store_put *put, uint64_t now_ns, uint64_t cookie,
                            enum yolk_status status);
+/* What STORE_COMMIT asked for is done, as far as that is possible. */
+void store_put_committed(struct store_put *put, uint64_t now_ns);
 #endif

@@ -189,11 +189,16 @@ static void an_upsert_waits_for_the_old_value(void **state)
         granted(&f, YOLK_OK);
         assert_int_equal(next(&f), STORE_TRANSFER);
         store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+        uint64_t waited = 0;
         for (int i = 0; i < 5; i++) {
             expect_send(&f, WIRE_PUT_END);
             assert_int_equal(f.action.op, op);
             closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_AGAIN);
             assert_int_equal(next(&f), STORE_WAIT);
+            /* Soon at first, for the answer is under way, and then less and less often. */
+            uint64_t wait = f.action.deadline_ns - f.now;
+            assert_true(i == 0 ? wait <= MS / 10 : wait >= 2 * waited);
+            waited = wait;
         }
         f.now += late ? 2000 * MS : 0;
         if (!late) {

@@ -11,21 +11,36 @@
 struct store_replica {
     uint64_t segment;
     uint64_t offset;
-    uint32_t medium;   /* enum wire_medium */
-    uint32_t checksum; /* crc32c of the value; LOCAL_DISK only */
+    uint32_t medium;     /* enum wire_medium */
+    uint32_t checksum;   /* crc32c of the value; LOCAL_DISK, and GDS if it is known */
+    struct wire_gds gds; /* GDS only */
+};
+
+/* In the order in which replicas are read. */
+enum store_cost {
+    STORE_COST_OWN_MEMORY = 0,
+    STORE_COST_NEAR_MEMORY, /* of this machine */
+    STORE_COST_MEMORY,      /* unknown, or of another machine */
+    STORE_COST_OWN_GDS,
+    STORE_COST_OWN_DISK,
+    STORE_COST_DISK,        /* of another node */
+    STORE_COST_GDS,         /* of another client, through it */
+    STORE_COST_SICK_MEMORY, /* it failed a moment ago */
+    STORE_COST_SICK_DISK,
 };
 
 static inline struct store_replica store_replica_of(struct wire_view list, uint32_t index)
 {
     struct wire_replica replica = wire_replica_at(list, index);
-    return (struct store_replica){replica.segment, replica.offset, replica.medium,
-                                  replica.checksum};
+    return (struct store_replica){.segment = replica.segment,
+                                  .offset = replica.offset,
+                                  .medium = replica.medium,
+                                  .checksum = replica.checksum};
 }
 
 struct store_replica_choice {
     void *self;
-    /* Cost of reading it: 0 own memory, 1 memory of the same machine, 2 unknown or of another
-     * machine, 3 own disk, 4 another node's disk, larger: sick, to be tried last. */
+    /* Cost of reading it: enum store_cost, or any other order. */
     uint32_t (*cost)(void *self, const struct store_replica *replica);
 };
 

@@ -34,7 +34,7 @@ static inline void script_client(struct script *script, struct store_holds **hol
     script_init(script);
     for (size_t i = 0; i < count; i++) {
         snprintf(keys[i], sizeof(keys[i]), "k%zu", i);
-        items[i] = (struct store_item){keys[i], 2, size, 99, 99};
+        items[i] = (struct store_item){keys[i], 2, size, 99, 99, NULL};
     }
 }
 

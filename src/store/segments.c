@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/segments.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ struct entry {
     uint64_t id;
     uint64_t handle;
     uint64_t session;
-    const void *base; /* of the map, NULL: none */
+    const void *bases[2]; /* of the map for the processor, and for GPUs; NULL: none */
     uint64_t map_size;
     uint32_t maps; /* users of the map */
     int dropped;   /* closed when the last map is given back */
@@ -40,6 +41,7 @@ struct store_segments {
     struct entry *entries;
     uint64_t own; /* memory */
     uint64_t own_disk;
+    uint64_t own_gds;
 };
 
 int store_segments_create(struct yolk_engine *engine, struct store_client *client,
@@ -225,7 +227,7 @@ int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t se
 }
 
 int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t session,
-                       uint64_t deadline_ns, const void **base, uint64_t *size)
+                       uint64_t deadline_ns, bool gpu, const void **base, uint64_t *size)
 {
     uint64_t handle, map_size = 0;
     const void *mapped = NULL;
@@ -233,13 +235,14 @@ int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t se
     mutex_lock(&segments->lock);
     struct entry *entry = status == YOLK_OK ? find(segments, id, session) : NULL;
     if (entry != NULL && entry->handle == handle) {
-        mapped = entry->base;
+        mapped = entry->bases[gpu];
         map_size = entry->map_size;
     }
     mutex_unlock(&segments->lock);
     /* Not under the lock, for it may have to connect. Whoever asks again is given the same. */
     if (status == YOLK_OK && mapped == NULL)
-        status = yolk_engine_segment_map(segments->engine, handle, &mapped, &map_size);
+        status = gpu ? yolk_engine_segment_map_gpu(segments->engine, handle, &mapped, &map_size)
+                     : yolk_engine_segment_map(segments->engine, handle, &mapped, &map_size);
     if (status != YOLK_OK)
         return status;
     mutex_lock(&segments->lock);
@@ -247,7 +250,7 @@ int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t se
     if (entry == NULL || entry->handle != handle) {
         status = YOLK_ERR_STALE; /* dropped meanwhile, and the mapping with it */
     } else {
-        entry->base = mapped;
+        entry->bases[gpu] = mapped;
         entry->map_size = map_size;
         entry->maps++;
         *base = mapped;
@@ -257,13 +260,41 @@ int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t se
     return status;
 }
 
+int store_segments_check(struct store_segments *segments, uint64_t id, uint64_t session,
+                         const void *base)
+{
+    uint64_t handle = 0, size;
+    const void *now = NULL;
+    bool gpu = false;
+    mutex_lock(&segments->lock);
+    const struct entry *entry = find(segments, id, session);
+    if (entry != NULL && entry->maps > 0) {
+        handle = entry->handle;
+        gpu = entry->bases[1] == base;
+    }
+    mutex_unlock(&segments->lock);
+    if (handle == 0)
+        return base_fail(YOLK_ERR_LEASE_EXPIRED, 0,
+                         "the session that held the value in place is over");
+    /* Whoever asks again is given the same, unless the provider has ended. */
+    int status = gpu ? yolk_engine_segment_map_gpu(segments->engine, handle, &now, &size)
+                     : yolk_engine_segment_map(segments->engine, handle, &now, &size);
+    if (status == YOLK_OK && now == base)
+        return YOLK_OK;
+    char why[256];
+    (void)snprintf(why, sizeof(why), "%s", yolk_last_error());
+    return base_fail(YOLK_ERR_PEER_DEAD, 0,
+                     "the segment of the value is over: its provider ended, or mounted it anew%s%s",
+                     why[0] != '\0' ? ": " : "", why);
+}
+
 void store_segments_unmap(struct store_segments *segments, const void *base)
 {
     struct entry *closing = NULL;
     mutex_lock(&segments->lock);
     for (struct entry **at = &segments->entries; *at != NULL; at = &(*at)->next) {
         struct entry *entry = *at;
-        if (entry->base != base || entry->maps == 0)
+        if ((entry->bases[0] != base && entry->bases[1] != base) || entry->maps == 0)
             continue;
         if (--entry->maps == 0 && entry->dropped) {
             *at = entry->next;
@@ -337,21 +368,32 @@ void store_segments_set_own(struct store_segments *segments, uint64_t memory, ui
     mutex_unlock(&segments->lock);
 }
 
+void store_segments_set_gds(struct store_segments *segments, uint64_t gds)
+{
+    mutex_lock(&segments->lock);
+    segments->own_gds = gds;
+    mutex_unlock(&segments->lock);
+}
+
 static uint32_t cost(void *self, const struct store_replica *replica)
 {
     struct store_segments *segments = self;
-    int disk = replica->medium == WIRE_MEDIUM_LOCAL_DISK;
-    uint32_t result = disk ? 4 : 2;
+    int memory = replica->medium == WIRE_MEDIUM_MEMORY;
+    uint32_t result = memory                               ? STORE_COST_MEMORY
+                      : replica->medium == WIRE_MEDIUM_GDS ? STORE_COST_GDS
+                                                           : STORE_COST_DISK;
     mutex_lock(&segments->lock);
     struct entry *entry = find(segments, replica->segment, 0);
     if (replica->segment == segments->own)
-        result = 0;
+        result = STORE_COST_OWN_MEMORY;
     else if (entry != NULL && entry->sick_until_ns > clock_real_now_ns())
-        result = disk ? 6 : 5;
+        result = memory ? STORE_COST_SICK_MEMORY : STORE_COST_SICK_DISK;
+    else if (replica->segment == segments->own_gds)
+        result = STORE_COST_OWN_GDS;
     else if (replica->segment == segments->own_disk)
-        result = 3;
-    else if (entry != NULL && entry->near && !disk)
-        result = 1;
+        result = STORE_COST_OWN_DISK;
+    else if (entry != NULL && entry->near && memory)
+        result = STORE_COST_NEAR_MEMORY;
     mutex_unlock(&segments->lock);
     return result;
 }

@@ -3,6 +3,7 @@
 #ifndef YOLK_STORE_SEGMENTS_H
 #define YOLK_STORE_SEGMENTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <yolk/engine.h>
@@ -26,10 +27,16 @@ void store_segments_destroy(struct store_segments *segments);
  * any time: requests with it are then STALE. */
 YOLK_MUST_USE int store_segments_get(struct store_segments *segments, uint64_t id, uint64_t session,
                                      uint64_t deadline_ns, uint64_t *handle);
-/* A read-only view of the whole segment; counted: each needs an unmap. UNSUPPORTED: no such route.
+/* A read-only view of the whole segment, for the processor or for GPUs; counted: each needs an
+ * unmap. UNSUPPORTED: no such route.
  */
 YOLK_MUST_USE int store_segments_map(struct store_segments *segments, uint64_t id, uint64_t session,
-                                     uint64_t deadline_ns, const void **base, uint64_t *size);
+                                     uint64_t deadline_ns, bool gpu, const void **base,
+                                     uint64_t *size);
+/* Whether what was mapped under this session is still there. LEASE_EXPIRED: the session is over;
+ * PEER_DEAD: the provider is. */
+YOLK_MUST_USE int store_segments_check(struct store_segments *segments, uint64_t id,
+                                       uint64_t session, const void *base);
 void store_segments_unmap(struct store_segments *segments, const void *base);
 
 /* This id is of an earlier life: forget it. */
@@ -43,5 +50,6 @@ void store_segments_note(struct store_segments *segments, uint64_t id, int statu
                          const char *transport);
 /* This process's segments; 0: none. */
 void store_segments_set_own(struct store_segments *segments, uint64_t memory, uint64_t disk);
+void store_segments_set_gds(struct store_segments *segments, uint64_t gds);
 struct store_replica_choice store_segments_choice(struct store_segments *segments);
 #endif

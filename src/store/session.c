@@ -2,6 +2,7 @@
 /* The states of a session with the master, what it gives out, and time. */
 #include "store/session_state.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,24 @@ void store_session_idle(struct store_session *session, uint64_t now_ns)
     session->backoff_ns *= 2;
     if (session->backoff_ns > session->options.backoff_max_ns)
         session->backoff_ns = session->options.backoff_max_ns;
+}
+
+/* ---- parts ---- */
+
+enum session_part store_session_part(const struct store_session *session, enum session_part part)
+{
+    const struct store_session_options *options = &session->options;
+    const bool has[PARTS] = {options->segment_size != 0,
+                             options->segment_size != 0 && options->disk != NULL,
+                             options->gds != NULL};
+    while (part < PARTS && !has[part])
+        part++;
+    return part;
+}
+
+const struct store_disk_mount *store_session_file(const struct store_session *session)
+{
+    return session->part == PART_GDS ? session->options.gds : session->options.disk;
 }
 
 /* ---- steps ---- */
@@ -393,13 +412,13 @@ int store_session_is_open(const struct store_session *session)
     return session->state == STATE_OPEN;
 }
 
+uint64_t store_session_floor(const struct store_session *session)
+{
+    return session->heartbeat_floor;
+}
+
 enum yolk_status store_session_last_refusal(const struct store_session *session, const char **text)
 {
     *text = session->refusal_text;
     return session->refusal;
-}
-
-uint64_t store_session_lease_ttl_ms(const struct store_session *session)
-{
-    return session->lease_ttl_ms;
 }

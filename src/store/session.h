@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pure session machine: one control connection to the master, its session, heartbeats, the
- * mount of this process's segments (memory, and a disk), and what to do when any of them is lost.
+ * mount of this process's segments (memory, a disk, a GDS file), and what to do when any of them is
+ * lost.
  *
  * States: IDLE → CONNECTING → [RESUMING →] OPENING → [[QUIETING →] MOUNTING → OFFERING →] OPEN. A
  * lost link goes back to IDLE (after a back-off); on the new link the same master instance is
@@ -35,6 +36,7 @@ struct store_session_options {
     struct store_mirror *mirror;
     struct store_holds *holds;
     const struct store_disk_mount *disk; /* a node with a disk, else NULL */
+    const struct store_disk_mount *gds;  /* of a client with a GDS file, else NULL */
 };
 
 enum store_session_output_kind {
@@ -52,6 +54,7 @@ enum store_session_output_kind {
     STORE_SESSION_QUIET = 12, /* the disk's mount is over: end what moves between it and memory,
                                * then store_session_disk_quiet */
     STORE_SESSION_DISK_MOUNTED = 13, /* segment: the id to serve the disk as; MOUNTED came before */
+    STORE_SESSION_GDS_MOUNTED = 14,  /* segment: the id to serve the GDS file as */
 };
 
 struct store_session_output {
@@ -101,7 +104,9 @@ uint64_t store_session_segment(const struct store_session *session);
 int store_session_is_open(const struct store_session *session);
 /* It will be open when all that there is was offered: each offer is waited for in its turn. */
 int store_session_is_offering(const struct store_session *session);
+/* Every message with a lower op than this is refused by now, and what the master pushed before it
+ * knew that has come. */
+uint64_t store_session_floor(const struct store_session *session);
 /* Why the last try to open failed; YOLK_OK if none did. Text borrowed until the next input. */
 enum yolk_status store_session_last_refusal(const struct store_session *session, const char **text);
-uint64_t store_session_lease_ttl_ms(const struct store_session *session);
 #endif

@@ -20,14 +20,13 @@ static void open_reply(struct store_session *session, uint64_t now_ns, const uin
     session->session = reply.session;
     memcpy(session->instance, session->peer_instance, 16);
     session->has_instance = 1;
-    session->lease_ttl_ms = reply.lease_ttl_ms;
     if (reply.heartbeat_ms != 0)
         session->heartbeat_interval_ns = reply.heartbeat_ms * NS_PER_MS;
     session->heartbeat_ns = now_ns + session->heartbeat_interval_ns;
-    session->part = PART_MEMORY;
-    if (session->options.segment_size == 0 || session->wants_unmount)
+    session->part = store_session_part(session, PART_MEMORY);
+    if (session->part == PARTS || session->wants_unmount)
         store_session_stands(session, now_ns);
-    else if (session->options.disk == NULL)
+    else if (store_session_part(session, PART_DISK) != PART_DISK)
         store_session_send_mount(session, now_ns);
     else if (store_session_queue(session, STORE_SESSION_QUIET) != NULL)
         session->state = STATE_QUIETING;
@@ -40,12 +39,19 @@ static void open_reply(struct store_session *session, uint64_t now_ns, const uin
 static void offer_parts(struct store_session *session, uint64_t now_ns)
 {
     session->offer_cursor = 0;
-    if (session->part == PART_MEMORY && !session->mounts[PART_MEMORY].offers)
-        session->part = PART_DISK;
-    if (session->mounts[session->part].offers)
+    while (session->part < PARTS && !session->mounts[session->part].offers)
+        session->part++;
+    if (session->part < PARTS)
         store_session_send_offer(session, now_ns);
     else
         store_session_stands(session, now_ns);
+}
+
+/* What the master knows of the others it knows still, where one part came later than they. */
+static void offer_next_part(struct store_session *session, uint64_t now_ns)
+{
+    session->part = session->standing ? PARTS : session->part + 1;
+    offer_parts(session, now_ns);
 }
 
 static void mount_reply(struct store_session *session, uint64_t now_ns, const uint8_t *body,
@@ -61,10 +67,10 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
         store_session_refuse(session, now_ns, reply.status, reply.text);
         return;
     }
+    static const enum store_session_output_kind kinds[PARTS] = {
+        STORE_SESSION_MOUNTED, STORE_SESSION_DISK_MOUNTED, STORE_SESSION_GDS_MOUNTED};
     struct session_mount *mount = &session->mounts[session->part];
-    int memory = session->part == PART_MEMORY;
-    struct store_session_output *output =
-        store_session_queue(session, memory ? STORE_SESSION_MOUNTED : STORE_SESSION_DISK_MOUNTED);
+    struct store_session_output *output = store_session_queue(session, kinds[session->part]);
     if (output == NULL) { /* the driver must hear of it: mounted again later, and told then */
         store_session_idle(session, now_ns);
         return;
@@ -74,15 +80,19 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
     mount->op = 0;
     memcpy(mount->instance, session->instance, 16);
     mount->segment = reply.segment;
-    if (memory)
+    if (session->part == PART_MEMORY)
         store_mirror_mounted(session->options.mirror);
-    if (memory && session->options.disk != NULL) {
-        session->part = PART_DISK;
+    enum session_part next = store_session_part(session, session->part + 1);
+    if (next < PARTS && !session->standing) {
+        session->part = next;
         store_session_send_mount(session, now_ns);
         return;
     }
     /* A disk that came later: what lies in memory the master knows. */
-    session->part = session->standing ? PART_DISK : PART_MEMORY;
+    if (!session->standing)
+        session->part = PART_MEMORY;
+    else if (!mount->offers)
+        session->part = PARTS;
     offer_parts(session, now_ns);
 }
 
@@ -90,7 +100,7 @@ static void mount_reply(struct store_session *session, uint64_t now_ns, const ui
  * be removed now (NO_MEMORY) has to be offered, and refused, again. */
 static int drop_rejected(struct store_session *session, struct wire_view rejected)
 {
-    const struct store_disk_mount *disk = session->options.disk;
+    const struct store_disk_mount *disk = store_session_file(session);
     int status = YOLK_OK;
     for (uint32_t i = 0; i < wire_u32s_count(rejected); i++) {
         uint32_t index = wire_u32s_at(rejected, i);
@@ -125,11 +135,8 @@ static void offer_reply(struct store_session *session, uint64_t now_ns, const ui
                              wire_view_text("what the master refused cannot be removed"));
     } else if (!session->offer_last) {
         store_session_send_offer(session, now_ns);
-    } else if (session->part == PART_MEMORY) {
-        session->part = PART_DISK;
-        offer_parts(session, now_ns);
     } else {
-        store_session_stands(session, now_ns);
+        offer_next_part(session, now_ns);
     }
 }
 
@@ -145,6 +152,7 @@ void store_session_heartbeat_reply(struct store_session *session, uint64_t now_n
         store_session_idle(session, now_ns);
     } else if (reply.status == YOLK_OK) {
         store_holds_acknowledge(session->options.holds, &session->heartbeat_stamp);
+        session->heartbeat_floor = session->heartbeat_stamp.floor;
         if (resuming)
             store_session_stands(session, now_ns);
     } else if (store_status_is_session(reply.status)) {
@@ -179,16 +187,21 @@ void store_session_unmount_reply(struct store_session *session, uint16_t message
                                  const uint8_t *body, size_t size)
 {
     struct wire_status_reply reply;
-    int status = wire_decode(message, body, size, &reply) == YOLK_OK ? reply.status
-                                                                     : (int32_t)YOLK_ERR_PROTOCOL;
+    int status = YOLK_ERR_PROTOCOL;
+    /* No other kind may be decoded: it has more than there is room for here. */
+    if ((message == WIRE_SEGMENT_UNMOUNT_REPLY || message == WIRE_ERROR) &&
+        wire_decode(message, body, size, &reply) == YOLK_OK)
+        status = reply.status;
     session->unmount_id = 0;
     if (status == YOLK_OK || status == YOLK_ERR_NOT_FOUND || status == YOLK_ERR_STALE) {
         session->mounts[session->unmounting].segment = 0;
         session->options.segment_size = 0; /* not mounted again by a later session */
+        session->options.gds = NULL;
         if (session->unmounting == PART_MEMORY)
             store_mirror_clear(session->options.mirror);
-        if (session->unmounting == PART_MEMORY && session->mounts[PART_DISK].segment != 0)
-            return; /* that one is next */
+        for (enum session_part part = PART_MEMORY; part < PARTS; part++)
+            if (session->mounts[part].segment != 0)
+                return; /* that one is next */
     }
     session->wants_unmount = 0;
     struct store_session_output *output = store_session_queue(session, STORE_SESSION_UNMOUNTED);

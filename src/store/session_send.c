@@ -90,13 +90,18 @@ static int describe_memory(struct store_session *session, struct wire_segment_mo
     return 1;
 }
 
-static int describe_disk(const struct store_disk_mount *disk, struct wire_segment_mount *mount)
+static int describe_file(const struct store_session *session, struct wire_segment_mount *mount)
 {
-    mount->medium = WIRE_MEDIUM_LOCAL_DISK;
+    const struct store_disk_mount *disk = store_session_file(session);
+    mount->medium = session->part == PART_GDS ? WIRE_MEDIUM_GDS : WIRE_MEDIUM_LOCAL_DISK;
+    mount->storage_generation = disk->storage_generation;
     memcpy(mount->storage_id, disk->storage_id, sizeof(mount->storage_id));
     mount->size = disk->size;
     mount->endpoints = wire_view_text(disk->endpoints);
     mount->mirror_count = disk->count(disk->self);
+    /* Puts of before may commit until it is mounted: there is always something to offer. */
+    if (session->part == PART_GDS && mount->mirror_count == 0)
+        mount->mirror_count = 1;
     return 1;
 }
 
@@ -117,7 +122,7 @@ void store_session_send_mount(struct store_session *session, uint64_t now_ns)
     mount.generation = part->segment;
     memcpy(mount.prior_master, part->instance, sizeof(mount.prior_master));
     if (!(session->part == PART_MEMORY ? describe_memory(session, &mount)
-                                       : describe_disk(session->options.disk, &mount))) {
+                                       : describe_file(session, &mount))) {
         store_session_idle(session, now_ns);
         return;
     }
@@ -129,9 +134,9 @@ void store_session_send_mount(struct store_session *session, uint64_t now_ns)
 static int next_entry(const struct store_session *session, uint64_t *cursor,
                       struct store_disk_offer *out)
 {
-    const struct store_disk_mount *disk = session->options.disk;
+    const struct store_disk_mount *disk = store_session_file(session);
     struct store_mirror_entry entry;
-    if (session->part == PART_DISK)
+    if (session->part != PART_MEMORY)
         return disk->next(disk->self, cursor, out);
     if (!store_mirror_next(session->options.mirror, cursor, &entry))
         return 0;
@@ -207,9 +212,11 @@ void store_session_send_offer(struct store_session *session, uint64_t now_ns)
 void store_session_send_wishes(struct store_session *session)
 {
     struct store_stamp stamp;
-    /* The memory first; its answer lets the disk follow. */
-    enum session_part part = session->mounts[PART_MEMORY].segment != 0 ? PART_MEMORY : PART_DISK;
-    if (session->wants_unmount && session->unmount_id == 0 && session->mounts[part].segment != 0) {
+    /* The memory first; its answer lets the others follow. */
+    enum session_part part = PART_MEMORY;
+    while (part < PARTS && session->mounts[part].segment == 0)
+        part++;
+    if (session->wants_unmount && session->unmount_id == 0 && part < PARTS) {
         struct wire_segment_unmount unmount;
         session->unmounting = part;
         store_session_request(session, &unmount.request, &stamp);

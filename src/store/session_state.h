@@ -14,7 +14,7 @@ enum session_state {
     STATE_EXPIRED,  /* the driver makes the old session's writers quiet → OPENING, IDLE */
     STATE_OPENING,  /* SESSION_OPEN unanswered or to be sent → QUIETING, MOUNTING, OPEN, IDLE */
     STATE_QUIETING, /* the driver ends the moves of the earlier mount → MOUNTING, IDLE */
-    STATE_MOUNTING, /* SEGMENT_MOUNTs, of memory, then of the disk → OFFERING, OPEN, IDLE */
+    STATE_MOUNTING, /* SEGMENT_MOUNTs, part after part → OFFERING, OPEN, IDLE */
     STATE_OFFERING, /* MIRROR_OFFERs, in the same order → OPEN, IDLE */
     STATE_OPEN,     /* → IDLE, EXPIRED, CLOSED */
     STATE_CLOSED,
@@ -27,7 +27,7 @@ struct session_pending {
     struct session_pending *next;
 };
 
-enum session_part { PART_MEMORY = 0, PART_DISK, PARTS };
+enum session_part { PART_MEMORY = 0, PART_DISK, PART_GDS, PARTS };
 
 struct session_mount {
     uint64_t segment;     /* 0: not mounted */
@@ -71,10 +71,10 @@ struct store_session {
     uint64_t heartbeat_until_ns;
     uint64_t heartbeat_ns; /* when the next one is due */
     struct store_stamp heartbeat_stamp;
+    uint64_t heartbeat_floor; /* of the last one that was answered */
     uint64_t unmount_id;
     uint64_t close_id;
     uint64_t heartbeat_interval_ns;
-    uint64_t lease_ttl_ms;
     uint64_t offer_cursor; /* where the next offer begins */
     int offer_last;
     uint32_t offered_count; /* entries of the offer in flight, and where they lie */
@@ -107,6 +107,11 @@ void store_session_expire(struct store_session *session, uint64_t now_ns);
 /* The master said no: why is kept for the driver. */
 void store_session_refuse(struct store_session *session, uint64_t now_ns, int status,
                           struct wire_view text);
+
+/* The first part from `part` on that this process has; PARTS: none. */
+enum session_part store_session_part(const struct store_session *session, enum session_part part);
+/* The file behind a part that is no memory. */
+const struct store_disk_mount *store_session_file(const struct store_session *session);
 
 /* ---- session_send.c ---- */
 

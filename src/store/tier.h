@@ -46,7 +46,8 @@ struct store_tier_options {
     uint64_t memory_size;    /* of the memory segment */
     uint32_t depth;          /* moves at a time */
     uint64_t depth_bytes;    /* of moves at a time */
-    uint64_t sync_ns;        /* a commit or delete is on stable media after this and a sync */
+    uint64_t sync_ns; /* a commit or delete is on stable media after this and a sync; without a
+                         checksum, after both once more */
     uint64_t retry_first_ns; /* pause after a failure of the disk; doubles … */
     uint64_t retry_max_ns;   /* … up to this */
 };

@@ -90,8 +90,11 @@ static inline void side_open(struct side *s, const struct yolk_transport_ops *op
     assert_int_equal(ops->init(&options, &s->endpoint), YOLK_OK);
 }
 
+/* Also of what a failed setup left undone. */
 static inline void side_close(struct side *s)
 {
+    if (s->endpoint == NULL)
+        return;
     assert_int_equal(s->ops->stop(s->endpoint), YOLK_OK);
     s->ops->fini(s->endpoint);
 }
@@ -123,7 +126,10 @@ static inline void pair_serve(struct pair *p, int require_tickets)
 static inline void pair_unserve(struct pair *p)
 {
     const struct yolk_transport_ops *ops = p->provider.ops;
-    ops->unserve(p->provider.endpoint, p->served);
+    if (p->served != NULL)
+        ops->unserve(p->provider.endpoint, p->served);
+    if (p->bytes == NULL)
+        return;
     if (ops->memory_free != NULL)
         ops->memory_free(p->provider.endpoint, &p->memory);
     else

@@ -4,6 +4,7 @@
 #include <msgpack/pack.h>
 
 #include "base/error.h"
+#include "wire/gds.h"
 
 /* ---- encoding ---- */
 static int pack_to_buf(void *arg, const char *bytes, size_t size)
@@ -46,6 +47,8 @@ static bool is_number(const struct wire_field *f)
     return f->type == WIRE_U64 || f->type == WIRE_U32 || f->type == WIRE_I32;
 }
 
+enum { PACK_MALFORMED = 1 }; /* what is to be packed; the last error says what is wrong with it */
+
 static int pack_field(msgpack_packer *pk, const struct wire_field *f, const uint8_t *at)
 {
     int rc = msgpack_pack_uint8(pk, f->tag);
@@ -58,6 +61,13 @@ static int pack_field(msgpack_packer *pk, const struct wire_field *f, const uint
     struct wire_view v = view_at(f, at);
     if (f->type == WIRE_STR)
         return rc | msgpack_pack_str(pk, v.size) | msgpack_pack_str_body(pk, v.data, v.size);
+    if (f->type == WIRE_GDSS) {
+        struct wire_gdss list;
+        if (wire_gdss_open(v, UINT32_MAX, &list) != YOLK_OK)
+            return PACK_MALFORMED;
+        return rc | msgpack_pack_array(pk, list.count) |
+               pk->callback(pk->data, (const char *)v.data, v.size);
+    }
     return rc | msgpack_pack_bin(pk, v.size) | msgpack_pack_bin_body(pk, v.data, v.size);
 }
 
@@ -103,6 +113,8 @@ int wire_encode(uint16_t kind, const void *msg, struct base_buf *out)
     if (rc == 0 && size <= info->body_max)
         return YOLK_OK;
     out->size = start;
+    if (rc == PACK_MALFORMED)
+        return YOLK_ERR_PROTOCOL;
     if (rc != 0)
         return base_fail(YOLK_ERR_LIMIT, 0, "%s does not fit into the buffer", info->name);
     return base_fail(YOLK_ERR_TOO_LARGE, 0, "%s has %zu bytes, at most %u", info->name, size,
@@ -269,6 +281,113 @@ static bool skip_value(struct reader *r)
     return true;
 }
 
+/* ---- descriptors of a GDS file (gds.h) ---- */
+static bool take_id(struct reader *r, uint8_t out[WIRE_GDS_ID_SIZE])
+{
+    struct item item;
+    if (!read_item(r, &item) || item.type != ITEM_BIN || item.view.size != WIRE_GDS_ID_SIZE)
+        return false;
+    memcpy(out, item.view.data, WIRE_GDS_ID_SIZE);
+    return true;
+}
+
+static bool take_u64(struct reader *r, uint64_t *out)
+{
+    struct item item;
+    if (!read_item(r, &item) || item.type != ITEM_UINT)
+        return false;
+    *out = item.number;
+    return true;
+}
+
+/* nil, or an array of the six fields in their order. */
+static bool take_gds(struct reader *r, struct wire_gds *out, bool *given)
+{
+    struct item item;
+    if (r->at < r->end && *r->at == 0xc0) {
+        *out = (struct wire_gds){0};
+        *given = false;
+        r->at++;
+        return true;
+    }
+    *given = true;
+    return read_item(r, &item) && item.type == ITEM_ARRAY && item.number == WIRE_GDS_FIELDS &&
+           take_id(r, out->owner_client_id) && take_id(r, out->storage_id) &&
+           take_u64(r, &out->storage_generation) && take_u64(r, &out->value_offset) &&
+           take_u64(r, &out->value_size) && take_u64(r, &out->allocated_size);
+}
+
+int wire_gdss_open(struct wire_view view, uint32_t max_count, struct wire_gdss *out)
+{
+    struct wire_gds gds;
+    bool given;
+    *out = (struct wire_gdss){0};
+    if (view.size == 0)
+        return YOLK_OK;
+    struct reader r = {view.data, view.data + view.size};
+    *out = (struct wire_gdss){.at = r.at, .end = r.end};
+    for (; r.at != r.end; out->count++) {
+        if (out->count == max_count)
+            return base_fail(YOLK_ERR_LIMIT, 0,
+                             "more than %u GDS descriptors, one a key is the most", max_count);
+        if (!take_gds(&r, &gds, &given))
+            return base_fail(YOLK_ERR_PROTOCOL, 0,
+                             "GDS descriptor %u is neither nil nor an array of exactly six fields "
+                             "{bin 16, bin 16, uint, uint, uint, uint}",
+                             out->count);
+    }
+    return YOLK_OK;
+}
+
+bool wire_gdss_next(struct wire_gdss *list, struct wire_gds *out, bool *given)
+{
+    struct reader r = {list->at, list->end};
+    if (r.at == r.end || !take_gds(&r, out, given))
+        return false;
+    list->at = r.at;
+    return true;
+}
+
+int wire_gds_append(struct base_buf *out, const struct wire_gds *gds)
+{
+    int status = base_buf_reserve(out, WIRE_GDS_SIZE_MAX);
+    if (status == YOLK_ERR_NO_MEMORY)
+        return status;
+    size_t start = out->size;
+    msgpack_packer pk;
+    msgpack_packer_init(&pk, out, pack_to_buf);
+    int rc = 0;
+    if (gds == NULL) {
+        rc = msgpack_pack_nil(&pk);
+    } else {
+        rc = msgpack_pack_array(&pk, WIRE_GDS_FIELDS);
+        rc |= msgpack_pack_bin(&pk, WIRE_GDS_ID_SIZE);
+        rc |= msgpack_pack_bin_body(&pk, gds->owner_client_id, WIRE_GDS_ID_SIZE);
+        rc |= msgpack_pack_bin(&pk, WIRE_GDS_ID_SIZE);
+        rc |= msgpack_pack_bin_body(&pk, gds->storage_id, WIRE_GDS_ID_SIZE);
+        rc |= msgpack_pack_uint64(&pk, gds->storage_generation);
+        rc |= msgpack_pack_uint64(&pk, gds->value_offset);
+        rc |= msgpack_pack_uint64(&pk, gds->value_size);
+        rc |= msgpack_pack_uint64(&pk, gds->allocated_size);
+    }
+    if (rc == 0)
+        return YOLK_OK;
+    out->size = start;
+    return base_fail(YOLK_ERR_LIMIT, 0, "a GDS descriptor does not fit into the buffer");
+}
+
+/* The elements behind an array's head. */
+static bool take_gdss(struct reader *r, uint64_t count, struct wire_view *view)
+{
+    struct wire_gds gds;
+    bool given, ok = count <= (uint64_t)(r->end - r->at);
+    const uint8_t *start = r->at;
+    for (uint64_t i = 0; ok && i < count; i++)
+        ok = take_gds(r, &gds, &given);
+    *view = ok ? wire_view_of(start, (size_t)(r->at - start)) : (struct wire_view){NULL, 0};
+    return ok;
+}
+
 static bool store_value(const struct wire_field *f, const struct item *item, uint8_t *at)
 {
     uint32_t narrow = (uint32_t)item->number;
@@ -295,6 +414,9 @@ static bool store_value(const struct wire_field *f, const struct item *item, uin
             return false;
         memcpy(at, item->view.data, f->size);
         return true;
+    case WIRE_GDSS:
+        memcpy(at, &item->view, sizeof(item->view));
+        return item->type == ITEM_ARRAY;
     }
     return false;
 }
@@ -348,6 +470,9 @@ int wire_decode(uint16_t kind, const uint8_t *body, size_t size, void *msg)
         seen |= UINT32_C(1) << index;
         if (!read_item(&r, &item))
             return malformed(info, "cut short", tag);
+        if (f->type == WIRE_GDSS && item.type == ITEM_ARRAY &&
+            !take_gdss(&r, item.number, &item.view))
+            return malformed(info, "a GDS descriptor has not exactly its six fields", tag);
         if (!store_value(f, &item, (uint8_t *)msg + f->offset))
             return malformed(info, "wrong type, range or length", tag);
     }

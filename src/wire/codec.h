@@ -42,6 +42,7 @@ enum wire_field_type {
     WIRE_BIN,   /* struct wire_view */
     WIRE_STR,   /* struct wire_view */
     WIRE_FIXED, /* uint8_t[size]; any other length is refused */
+    WIRE_GDSS,  /* struct wire_view: of a list of descriptors (gds.h), checked whole */
 };
 struct wire_field {
     uint8_t tag;

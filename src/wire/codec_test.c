@@ -404,6 +404,143 @@ static void records(void **state)
     base_buf_free(&buf);
 }
 
+static const struct wire_gds descriptor = {
+    .owner_client_id = "owner of 16 byte",
+    .storage_id = "file of 16 bytes",
+    .storage_generation = 3,
+    .value_offset = 1ull << 40,
+    .value_size = 5000,
+    .allocated_size = 8192,
+};
+
+static void descriptors(void **state)
+{
+    (void)state;
+    struct base_buf buf;
+    base_buf_init(&buf, 1 << 20);
+    assert_int_equal(wire_gds_append(&buf, &descriptor), YOLK_OK);
+    assert_int_equal(buf.data[0], 0x96); /* an array of six */
+    assert_int_equal(wire_gds_append(&buf, NULL), YOLK_OK);
+    assert_int_equal(wire_gds_append(&buf, &descriptor), YOLK_OK);
+    struct wire_put_start msg = {.gds = wire_view_buf(&buf)}, back;
+    struct base_buf body;
+    base_buf_init(&body, 1 << 20);
+    assert_int_equal(wire_encode(WIRE_PUT_START, &msg, &body), YOLK_OK);
+    assert_int_equal(wire_decode(WIRE_PUT_START, body.data, body.size, &back), YOLK_OK);
+    struct wire_gdss list;
+    struct wire_gds gds;
+    bool given;
+    assert_int_equal(wire_gdss_open(back.gds, 3, &list), YOLK_OK);
+    assert_int_equal(list.count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(wire_gdss_next(&list, &gds, &given));
+        assert_int_equal(given, i != 1);
+        assert_int_equal(wire_gds_equal(&gds, &descriptor), i != 1);
+    }
+    assert_false(wire_gdss_next(&list, &gds, &given));
+    assert_int_equal(wire_gdss_open(back.gds, 2, &list), YOLK_ERR_LIMIT);
+    assert_int_equal(wire_gdss_open(wire_view_of(NULL, 0), 0, &list), YOLK_OK);
+    assert_int_equal(list.count, 0);
+    /* The largest one takes the room that is said. */
+    struct wire_gds wide = descriptor;
+    wide.storage_generation = wide.value_offset = wide.value_size = wide.allocated_size =
+        UINT64_MAX;
+    base_buf_clear(&buf);
+    assert_int_equal(wire_gds_append(&buf, &wide), YOLK_OK);
+    assert_int_equal(buf.size, WIRE_GDS_SIZE_MAX);
+    base_buf_free(&buf);
+    base_buf_init(&buf, WIRE_GDS_SIZE_MAX - 1);
+    assert_int_equal(wire_gds_append(&buf, &wide), YOLK_ERR_LIMIT);
+    assert_int_equal(buf.size, 0);
+    base_buf_free(&buf);
+    base_buf_free(&body);
+}
+
+/* PUT_START's body with one packed item as its list of descriptors. */
+static int decode_item(const uint8_t *item, size_t size)
+{
+    uint8_t body[256] = {0x81, 18, 0x91};
+    struct wire_put_start back;
+    assert_true(size <= sizeof(body) - 3);
+    memcpy(body + 3, item, size);
+    int status = wire_decode(WIRE_PUT_START, body, 3 + size, &back);
+    struct wire_gdss list;
+    assert_int_equal(wire_gdss_open(wire_view_of(item, size), 1, &list) == YOLK_OK,
+                     status == YOLK_OK);
+    return status;
+}
+
+static void descriptors_have_exactly_six_fields(void **state)
+{
+    (void)state;
+    struct base_buf buf;
+    base_buf_init(&buf, 4096);
+    assert_int_equal(wire_gds_append(&buf, &descriptor), YOLK_OK);
+    assert_int_equal(decode_item(buf.data, buf.size), YOLK_OK);
+    assert_int_equal(decode_item((const uint8_t *)"\xc0", 1), YOLK_OK);
+    for (size_t n = 1; n < buf.size; n++) /* cut short anywhere */
+        assert_int_equal(decode_item(buf.data, n), YOLK_ERR_PROTOCOL);
+    /* where each field begins, in the item */
+    const size_t at[] = {1, 19, 37, 38, 47, 50, buf.size};
+    uint8_t item[256];
+    for (int field = 0; field < 6; field++) {
+        static const uint8_t wrong[][8] = {
+            {1, 0xc0},             /* nil */
+            {1, 0xff},             /* negative */
+            {2, 0xa1, 'x'},        /* text */
+            {3, 0xc4, 1, 9},       /* one byte */
+            {5, 0xca, 0, 0, 0, 0}, /* float */
+            {1, 0x90},             /* array */
+            {1, 0x80},             /* map */
+            {3, 0xd4, 1, 2},       /* ext */
+        };
+        for (size_t w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
+            memcpy(item, buf.data, at[field]);
+            memcpy(item + at[field], wrong[w] + 1, wrong[w][0]);
+            size_t rest = buf.size - at[field + 1];
+            memcpy(item + at[field] + wrong[w][0], buf.data + at[field + 1], rest);
+            assert_int_equal(decode_item(item, at[field] + wrong[w][0] + rest), YOLK_ERR_PROTOCOL);
+        }
+        /* five fields: this one is missing */
+        memcpy(item, buf.data, at[field]);
+        item[0] = 0x95;
+        memcpy(item + at[field], buf.data + at[field + 1], buf.size - at[field + 1]);
+        size_t size = at[field] + buf.size - at[field + 1];
+        assert_int_equal(decode_item(item, size), YOLK_ERR_PROTOCOL);
+        item[0] = 0x96; /* and so are six that are five */
+        assert_int_equal(decode_item(item, size), YOLK_ERR_PROTOCOL);
+    }
+    /* seven */
+    memcpy(item, buf.data, buf.size);
+    item[0] = 0x97;
+    item[buf.size] = 7;
+    assert_int_equal(decode_item(item, buf.size + 1), YOLK_ERR_PROTOCOL);
+    /* ids of 15 and 17 bytes; a map of six; an array of six in a wide head is one */
+    memcpy(item, buf.data, buf.size);
+    item[2] = 15;
+    memmove(item + 18, item + 19, buf.size - 19);
+    assert_int_equal(decode_item(item, buf.size - 1), YOLK_ERR_PROTOCOL);
+    memcpy(item, buf.data, buf.size);
+    item[0] = 0x86;
+    assert_int_equal(decode_item(item, buf.size), YOLK_ERR_PROTOCOL);
+    item[0] = 0xdc, item[1] = 0, item[2] = 6;
+    memcpy(item + 3, buf.data + 1, buf.size - 1);
+    assert_int_equal(decode_item(item, buf.size + 2), YOLK_OK);
+    /* The list is an array, no binary, and has what its head says. */
+    struct wire_put_start back;
+    static const uint8_t bin[] = {0x81, 18, 0xc4, 1, 0xc0}, two[] = {0x81, 18, 0x92, 0xc0};
+    static const uint8_t huge[] = {0x81, 18, 0xdd, 0xff, 0xff, 0xff, 0xff, 0xc0};
+    assert_int_equal(wire_decode(WIRE_PUT_START, bin, sizeof(bin), &back), YOLK_ERR_PROTOCOL);
+    assert_int_equal(wire_decode(WIRE_PUT_START, two, sizeof(two), &back), YOLK_ERR_PROTOCOL);
+    assert_int_equal(wire_decode(WIRE_PUT_START, huge, sizeof(huge), &back), YOLK_ERR_PROTOCOL);
+    /* Nor is anything else written. */
+    struct wire_put_start msg = {.gds = wire_view_of("x", 1)};
+    base_buf_clear(&buf);
+    assert_int_equal(wire_encode(WIRE_PUT_START, &msg, &buf), YOLK_ERR_PROTOCOL);
+    assert_int_equal(buf.size, 0);
+    base_buf_free(&buf);
+}
+
 static void text_is_made_printable(void **state)
 {
     (void)state;
@@ -449,15 +586,14 @@ static void golden_frames(void **state)
 
 /* Messages of a peer that was built before fields were added: read as before, the new fields empty.
  */
-static void frames_of_before_are_read(void **state)
+static uint32_t read_frames_of(const char *path, bool options)
 {
-    (void)state;
-    FILE *f = fopen(YOLK_SOURCE_DIR "/test/golden/frames-1.hex", "r");
+    FILE *f = fopen(path, "r");
     assert_non_null(f);
     static char line[16384];
     static uint8_t bytes[8192];
     uint32_t read = 0;
-    for (size_t k = 0; fgets(line, sizeof(line), f) != NULL; k++) {
+    while (fgets(line, sizeof(line), f) != NULL) {
         const char *hex = strchr(line, ' ') + 1;
         size_t size = strcspn(hex, "\n") / 2;
         for (size_t i = 0; i < size; i++)
@@ -468,14 +604,25 @@ static void frames_of_before_are_read(void **state)
         assert_int_equal(wire_decode(header.kind, bytes + WIRE_HEADER_SIZE, header.body_size, &msg),
                          YOLK_OK);
         if (header.kind == WIRE_PUT_START)
-            assert_true(msg.put_start.groups.size == 0 && msg.put_start.soft_pin == 0 &&
+            assert_true((msg.put_start.groups.size > 0) == options &&
+                        (msg.put_start.soft_pin != 0) == options && msg.put_start.gds.size == 0 &&
                         msg.put_start.keys.size > 0);
         if (header.kind == WIRE_SESSION_OPEN)
-            assert_true(msg.session_open.tenant.size == 0 && msg.session_open.name.size > 0);
+            assert_true((msg.session_open.tenant.size > 0) == options &&
+                        msg.session_open.name.size > 0);
+        if (header.kind == WIRE_SEGMENT_MOUNT)
+            assert_true(msg.segment_mount.storage_generation == 0 && msg.segment_mount.size > 0);
         read++;
     }
-    assert_int_equal(read, 49);
     fclose(f);
+    return read;
+}
+
+static void frames_of_before_are_read(void **state)
+{
+    (void)state;
+    assert_int_equal(read_frames_of(YOLK_SOURCE_DIR "/test/golden/frames-1.hex", false), 49);
+    assert_int_equal(read_frames_of(YOLK_SOURCE_DIR "/test/golden/frames-2.hex", true), 55);
 }
 
 int main(void)
@@ -494,6 +641,8 @@ int main(void)
         cmocka_unit_test(encode_respects_limits),
         cmocka_unit_test(keys),
         cmocka_unit_test(records),
+        cmocka_unit_test(descriptors),
+        cmocka_unit_test(descriptors_have_exactly_six_fields),
         cmocka_unit_test(text_is_made_printable),
         cmocka_unit_test(golden_frames),
     };

@@ -27,6 +27,10 @@
     {                                                                                              \
         tag, WIRE_BIN, unit, AT(s, m)                                                              \
     }
+#define GDS(s, tag, m)                                                                             \
+    {                                                                                              \
+        tag, WIRE_GDSS, 0, AT(s, m)                                                                \
+    }
 #define FIX(s, tag, m)                                                                             \
     {                                                                                              \
         tag, WIRE_FIXED, sizeof(((struct s *)0)->m), AT(s, m)                                      \
@@ -85,6 +89,7 @@ static const struct wire_field segment_mount[] = {
     U64(wire_segment_mount, 17, mirror_count),
     U32(wire_segment_mount, 18, medium),
     FIX(wire_segment_mount, 19, storage_id),
+    U64(wire_segment_mount, 20, storage_generation),
 };
 static const struct wire_field segment_mount_reply[] = {
     REPLY(wire_segment_mount_reply),
@@ -136,6 +141,7 @@ static const struct wire_field get_start_reply[] = {
     U64(wire_get_start_reply, 10, guard_ttl_ms),
     BIN(wire_get_start_reply, 11, results, WIRE_RESULT_SIZE),
     BIN(wire_get_start_reply, 12, replicas, WIRE_REPLICA_SIZE),
+    GDS(wire_get_start_reply, 13, gds),
 };
 static const struct wire_field put_start[] = {
     REQUEST(wire_put_start),
@@ -147,12 +153,14 @@ static const struct wire_field put_start[] = {
     BIN(wire_put_start, 15, groups, 0),
     U32(wire_put_start, 16, soft_pin),
     U64(wire_put_start, 17, soft_pin_ttl_ms),
+    GDS(wire_put_start, 18, gds),
 };
 static const struct wire_field put_start_reply[] = {
     REPLY(wire_put_start_reply),
     BIN(wire_put_start_reply, 11, results, WIRE_RESULT_SIZE),
     BIN(wire_put_start_reply, 12, replicas, WIRE_REPLICA_SIZE),
     BIN(wire_put_start_reply, 13, tickets, WIRE_TICKET_SIZE),
+    BIN(wire_put_start_reply, 14, why, 0),
 };
 static const struct wire_field remove_[] = {
     REQUEST(wire_remove),
@@ -198,6 +206,20 @@ static const struct wire_field replica_bad[] = {
     REQUEST(wire_replica_bad),
     BIN(wire_replica_bad, 10, keys, 0),
     BIN(wire_replica_bad, 11, replicas, WIRE_REPLICA_SIZE),
+};
+static const struct wire_field replica_clear[] = {
+    REQUEST(wire_replica_clear),
+    BIN(wire_replica_clear, 10, keys, 0),
+    STR(wire_replica_clear, 11, segment),
+};
+static const struct wire_field gds_room[] = {
+    REQUEST(wire_gds_room),
+    U64(wire_gds_room, 10, segment),
+    U64(wire_gds_room, 11, size),
+};
+static const struct wire_field gds_room_reply[] = {
+    REPLY(wire_gds_room_reply),
+    U64(wire_gds_room_reply, 10, pending),
 };
 static const struct wire_field facts[] = {
     U64(wire_facts, 1, segment),
@@ -255,7 +277,7 @@ enum {
     MAX_HELD = MAX_FRAME_BODY,
     MAX_KEYS = MAX_FRAME_BODY,
     MAX_RESULTS = 256 * 1024,
-    MAX_PLACES = 2 << 20, /* results, replicas, tickets of MAX_BATCH_KEYS keys */
+    MAX_PLACES = 3 << 20, /* results, replicas, tickets, descriptors of MAX_BATCH_KEYS keys */
     MAX_OPS = 1 << 20,
     MAX_STAT = 256 * 1024,
     MAX_UNKNOWN = 64 * 1024,
@@ -307,6 +329,10 @@ static const struct wire_kind_info kinds[] = {
     KIND(RENEW_REPLY, MAX_STATUS, wire_renew_reply, renew_reply),
     KIND(REPLICA_BAD, MAX_KEYS, wire_replica_bad, replica_bad),
     KIND(REPLICA_BAD_REPLY, MAX_RESULTS, wire_results_reply, results_reply),
+    KIND(REPLICA_CLEAR, MAX_KEYS, wire_replica_clear, replica_clear),
+    KIND(REPLICA_CLEAR_REPLY, MAX_RESULTS, wire_results_reply, results_reply),
+    KIND(GDS_ROOM, MAX_PLAIN, wire_gds_room, gds_room),
+    KIND(GDS_ROOM_REPLY, MAX_STATUS, wire_gds_room_reply, gds_room_reply),
     KIND(FACTS, MAX_KEYS, wire_facts, facts),
     KIND(FACTS_ACK, MAX_HELLO, wire_facts_ack, facts_ack),
     KIND(FENCE, MAX_HELLO, wire_fence, fence),

@@ -8,6 +8,7 @@
 
 #include "wire/codec.h"
 #include "wire/frame.h"
+#include "wire/gds.h"
 
 /* A reply's kind is its request's + 1. */
 enum wire_kind {
@@ -54,6 +55,10 @@ enum wire_kind {
     WIRE_RENEW_REPLY = 59,
     WIRE_REPLICA_BAD = 60,
     WIRE_REPLICA_BAD_REPLY = 61,
+    WIRE_REPLICA_CLEAR = 62,
+    WIRE_REPLICA_CLEAR_REPLY = 63,
+    WIRE_GDS_ROOM = 64,
+    WIRE_GDS_ROOM_REPLY = 65,
 
     WIRE_FACTS = 80,
     WIRE_FACTS_ACK = 81,
@@ -77,10 +82,17 @@ enum wire_kind {
  * refuses first. */
 #define WIRE_FEATURE_PUT_OPTIONS (1ull << 0) /* PUT_START tags 14 to 17 and flags */
 #define WIRE_FEATURE_TENANTS     (1ull << 1) /* SESSION_OPEN tag 14 */
-#define WIRE_FEATURES            (WIRE_FEATURE_PUT_OPTIONS | WIRE_FEATURE_TENANTS)
+#define WIRE_FEATURE_GDS         (1ull << 2) /* medium 5 and what is said of it; REPLICA_CLEAR */
+#define WIRE_FEATURES            (WIRE_FEATURE_PUT_OPTIONS | WIRE_FEATURE_TENANTS | WIRE_FEATURE_GDS)
 
-/* What a segment is made of, and so what a replica in it is. Numbers of Mooncake's ReplicaType. */
-enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2 };
+/* What a segment is made of, and so what a replica in it is. Numbers of Mooncake's ReplicaType, and
+ * of its proposal for GDS. */
+enum wire_medium { WIRE_MEDIUM_MEMORY = 0, WIRE_MEDIUM_LOCAL_DISK = 2, WIRE_MEDIUM_GDS = 5 };
+static inline bool wire_medium_known(uint32_t medium)
+{
+    return medium == WIRE_MEDIUM_MEMORY || medium == WIRE_MEDIUM_LOCAL_DISK ||
+           medium == WIRE_MEDIUM_GDS;
+}
 
 /* GET_START.flags. A pin is mapped: what only a disk has is read by another get, and is not used by
  * this one. A peek asks where values are, without guards, and leaves no trace. */
@@ -172,7 +184,8 @@ struct wire_segment_mount {
     struct wire_view old_sessions; /* u64 list */
     uint64_t mirror_count;
     uint32_t medium;                  /* enum wire_medium */
-    uint8_t storage_id[WIRE_ID_SIZE]; /* LOCAL_DISK: of the extent file; lasts over restarts */
+    uint8_t storage_id[WIRE_ID_SIZE]; /* LOCAL_DISK, GDS: of the extent file; lasts over restarts */
+    uint64_t storage_generation;      /* GDS: of the extent file; grows each time it is made anew */
 };
 struct wire_segment_mount_reply {
     int32_t status;
@@ -218,7 +231,7 @@ struct wire_keys_request {
     struct wire_request request;
     struct wire_view keys;
 };
-/* EXIST, PUT_END, PUT_REVOKE, REMOVE */
+/* EXIST, PUT_END, PUT_REVOKE, REMOVE, REPLICA_CLEAR */
 struct wire_results_reply {
     int32_t status;
     struct wire_view results; /* i32 list, one a key */
@@ -234,6 +247,7 @@ struct wire_get_start_reply {
     uint64_t guard_ttl_ms;
     struct wire_view results;  /* struct wire_result list, one a key */
     struct wire_view replicas; /* struct wire_replica list, results index it */
+    struct wire_view gds;      /* gds.h: one a replica of medium GDS, in their order, none nil */
     struct wire_view text;
 };
 struct wire_put_start {
@@ -246,12 +260,18 @@ struct wire_put_start {
     struct wire_view groups;    /* KEYS: one a key, empty: none; or an empty list */
     uint32_t soft_pin;          /* 0 as the old value, 1 set, 2 clear */
     uint64_t soft_pin_ttl_ms;   /* UINT64_MAX: the master's default */
+    struct wire_view gds;       /* gds.h: what the client reserved for each key, nil: nothing; or an
+                                   empty list */
 };
+/* The replica of medium GDS is the last one of its key, with a ticket of zeros. A key for which
+ * there is no other memory or no quota has that one alone. */
 struct wire_put_start_reply {
     int32_t status;
     struct wire_view results;
     struct wire_view replicas;
     struct wire_view tickets; /* WIRE_TICKET_SIZE bytes a replica */
+    struct wire_view why;     /* KEYS: one a key, what is wrong with its descriptor, empty: nothing;
+                                 or an empty list */
     struct wire_view text;
 };
 struct wire_remove {
@@ -305,6 +325,26 @@ struct wire_replica_bad {
     struct wire_request request;
     struct wire_view keys;
     struct wire_view replicas; /* struct wire_replica list, one a key */
+};
+
+/* Memory replicas of the keys in the segments of that name go; with an empty name the keys as a
+ * whole do. A key with a lease is refused. Answered as REMOVE is. */
+struct wire_replica_clear {
+    struct wire_request request;
+    struct wire_view keys;
+    struct wire_view segment;
+};
+/* The owner of a GDS segment finds no extent of `size` bytes. */
+struct wire_gds_room {
+    struct wire_request request;
+    uint64_t segment;
+    uint64_t size;
+};
+struct wire_gds_room_reply {
+    int32_t status;   /* NO_SPACE: nothing more can go there now */
+    uint64_t pending; /* bytes given up there: FREED facts told, or to be told when their readers
+                         end */
+    struct wire_view text;
 };
 
 /* ---- pushes of the master, and their answers (which are no requests: no session prefix) ---- */
@@ -374,6 +414,8 @@ union wire_any {
     struct wire_segment_info_reply segment_info_reply;
     struct wire_tasks tasks;
     struct wire_replica_bad replica_bad;
+    struct wire_replica_clear replica_clear;
+    struct wire_gds_room gds_room;
     struct wire_mirror_offer mirror_offer;
     struct wire_put_start put_start;
     struct wire_put_start_reply put_start_reply;
@@ -401,7 +443,7 @@ struct wire_result {
 struct wire_replica {
     uint64_t segment, offset;
     uint32_t medium;   /* enum wire_medium */
-    uint32_t checksum; /* crc32c of the value; LOCAL_DISK only */
+    uint32_t checksum; /* crc32c of the value; LOCAL_DISK, and GDS if it is known (else 0) */
 };
 struct wire_fact {
     uint8_t kind; /* enum wire_fact_kind */

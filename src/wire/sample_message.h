@@ -11,6 +11,28 @@ struct sample_message {
     uint8_t bytes[32][256]; /* what the views point to */
 };
 
+/* One to three descriptors, nil among them. */
+static inline struct wire_view sample_gdss(uint8_t *room, size_t size, uint64_t number,
+                                           unsigned variant)
+{
+    struct base_buf buf;
+    struct wire_gds gds;
+    memcpy(&gds, room, sizeof(gds)); /* ids */
+    gds.storage_generation = variant + 1;
+    gds.value_offset = number;
+    gds.value_size = variant * 1000u;
+    gds.allocated_size = UINT64_C(4096) << variant % 40;
+    base_buf_init(&buf, size);
+    int status = YOLK_OK;
+    for (unsigned n = 0; n <= variant % 3 && status == YOLK_OK; n++)
+        status = wire_gds_append(&buf, (n + variant) % 4 == 3 ? NULL : &gds);
+    if (buf.size > 0)
+        memcpy(room, buf.data, buf.size);
+    struct wire_view view = {room, buf.size};
+    base_buf_free(&buf);
+    return view;
+}
+
 static inline void sample_fill(const struct wire_kind_info *info, unsigned variant,
                                struct sample_message *out)
 {
@@ -42,6 +64,10 @@ static inline void sample_fill(const struct wire_kind_info *info, unsigned varia
         case WIRE_FIXED:
             memcpy(at, out->bytes[i], f->size);
             break;
+        case WIRE_GDSS:
+            view = sample_gdss(out->bytes[i], sizeof(out->bytes[i]), number, variant);
+            memcpy(at, &view, sizeof(view));
+            break;
         }
     }
 }
@@ -53,7 +79,7 @@ static inline bool sample_equal(const struct wire_kind_info *info, const uint8_t
         const struct wire_field *f = &info->fields[i];
         struct wire_view va, vb;
         size_t size = f->type == WIRE_U64 ? 8 : f->type == WIRE_FIXED ? f->size : 4;
-        if (f->type == WIRE_BIN || f->type == WIRE_STR) {
+        if (f->type == WIRE_BIN || f->type == WIRE_STR || f->type == WIRE_GDSS) {
             memcpy(&va, a + f->offset, sizeof(va));
             memcpy(&vb, b + f->offset, sizeof(vb));
             if (va.size != vb.size || (va.size && memcmp(va.data, vb.data, va.size)))

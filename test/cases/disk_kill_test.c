@@ -106,6 +106,18 @@ static void mill_start(struct mill *m, const char *faults)
     m->c.store = cluster_client(&m->c.cluster, 0, 50);
 }
 
+/* What the master believes to be on disks. When it hears of a death between two questions, all that
+ * was live is lost. */
+static uint64_t disk_bytes_known(struct yolk_store *store)
+{
+    for (;;) {
+        uint64_t lost = cluster_figure(store, "disk_lost_bytes");
+        uint64_t live = cluster_figure(store, "disk_live_bytes");
+        if (cluster_figure(store, "disk_lost_bytes") == lost)
+            return live + lost;
+    }
+}
+
 /* The node is dead. What the master believes to be on its disk must be there. */
 static void check_after_death(struct mill *m, const char *what)
 {
@@ -114,8 +126,7 @@ static void check_after_death(struct mill *m, const char *what)
         fail_msg("%s: fsck finds:\n%s", what, text);
     if (access(m->c.file, F_OK) == 0)
         m->epoch = fsck_figure(text, "journal:    epoch");
-    uint64_t bytes = cluster_figure(m->c.store, "disk_live_bytes") +
-                     cluster_figure(m->c.store, "disk_lost_bytes");
+    uint64_t bytes = disk_bytes_known(m->c.store);
     disk_cluster_restart_node(&m->c, what);
     if (scratch_files_beside(m->c.folder, "yolk.slot0") > 0)
         fail_msg("%s: another file was made", what);

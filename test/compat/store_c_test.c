@@ -95,6 +95,30 @@ static void batches_answer_for_each_key(void **state)
     assert_int_equal(mooncake_store_batch_is_exist(*state, keys, 0, there), 0);
 }
 
+/* One that cannot be put or asked for is that one's failure. */
+static void a_wrong_key_fails_alone(void **state)
+{
+    static char too_long[5000];
+    char memory[3][8] = {"1111111", "", "3333333"}, got[3][8];
+    const char *keys[] = {"a", "", "c"};
+    void *from[] = {memory[0], memory[1], memory[2]}, *to[] = {got[0], got[1], got[2]};
+    const size_t sizes[] = {8, 8, 8};
+    int put[3], there[3];
+    int64_t sizes_got[3];
+    memset(too_long, 'x', sizeof(too_long) - 1);
+    for (int round = 0; round < 2; round++, keys[1] = too_long) {
+        assert_int_equal(mooncake_store_batch_put_from(*state, keys, from, sizes, 3, NULL, put), 0);
+        assert_int_equal(mooncake_store_batch_is_exist(*state, keys, 3, there), 0);
+        assert_int_equal(mooncake_store_batch_get_into(*state, keys, to, sizes, 3, sizes_got), 0);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(put[i], i == 1 ? INVALID_PARAMS : 0);
+            assert_int_equal(there[i], i == 1 ? INVALID_PARAMS : 1);
+            assert_int_equal(sizes_got[i], i == 1 ? INVALID_PARAMS : 8);
+        }
+        assert_memory_equal(got[2], memory[2], 8);
+    }
+}
+
 static void keys_are_removed(void **state)
 {
     char got[1];
@@ -406,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(values_may_be_empty, open_it, close_it),
         cmocka_unit_test_setup_teardown(memory_too_small_is_left_alone, open_it, close_it),
         cmocka_unit_test_setup_teardown(batches_answer_for_each_key, open_it, close_it),
+        cmocka_unit_test_setup_teardown(a_wrong_key_fails_alone, open_it, close_it),
         cmocka_unit_test_setup_teardown(keys_are_removed, open_it, close_it),
         cmocka_unit_test_setup_teardown(patterns_choose_what_is_removed, open_it, close_it),
         cmocka_unit_test_setup_teardown(patterns_that_mean_another_thing_are_refused, open_it,

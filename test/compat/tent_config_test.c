@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TENT's configuration as programs see it. What each key becomes and which source holds is tested
  * beside src/compat/engine_config.c. */
+#include "platform/temporary_kit.h"
 #include "tent/transfer_engine.h"
 
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char path[] = "/tmp/yolk-tent-config-XXXXXX";
+static char path[TEMPORARY_MAX] = "yolk-tent-config-XXXXXX";
 
 static void write_file(const char *text)
 {
@@ -99,12 +100,13 @@ static void wrong_ones_make_no_engine(void **state)
     for (size_t i = 0; i < (1 << 20) + 1; i++)
         assert_int_equal(fputc(' ', large), ' ');
     assert_int_equal(fclose(large), 0);
-    const char *const too_large[] = {path, "/dev/zero"};
+    const char *const refused[][2] = {{path, "has more than 1048576 bytes"},
+                                      {"/dev/zero", "neither a file nor a pipe"}};
     for (size_t i = 0; i < 2; i++) {
-        tent_load_config_from_file(too_large[i]);
+        tent_load_config_from_file(refused[i][0]);
         assert_null(tent_create_engine());
-        assert_non_null(strstr(tent_last_error(), too_large[i]));
-        assert_non_null(strstr(tent_last_error(), "has more than 1048576 bytes"));
+        assert_non_null(strstr(tent_last_error(), refused[i][0]));
+        assert_non_null(strstr(tent_last_error(), refused[i][1]));
     }
     /* TENT: an engine whose queue lets nothing through is none. */
     tent_set_config("runtime_queue/max_dispatch_owners", "0");
@@ -194,7 +196,7 @@ int main(void)
         cmocka_unit_test(who_it_is),
         cmocka_unit_test(the_environment),
     };
-    int fd = mkstemp(path);
+    int fd = mkstemp(temporary_path(path));
     if (fd < 0)
         return 1;
     close(fd);

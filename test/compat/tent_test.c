@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TENT's C interface, between two engines of one process: each call, what it refuses, and that its
  * structures are upstream's to the byte. Its configuration stands in tent_config_test.c. */
+#include "platform/temporary_kit.h"
 #include "tent/transfer_engine.h"
 
 #include <setjmp.h>
@@ -404,6 +405,9 @@ static void memory_of_many(void **state)
     options = (tent_memory_options_t){.transport_type = TRANSPORT_RDMA};
     assert_int_equal(tent_allocate_memory_ex(p.a, &got, 4096, &options), -1);
     assert_non_null(strstr(tent_last_error(), "rdma"));
+    options = (tent_memory_options_t){.permission = 3};
+    assert_int_equal(tent_allocate_memory_ex(p.a, &got, 4096, &options), -1);
+    assert_non_null(strstr(tent_last_error(), "permission 3"));
     options = (tent_memory_options_t){.shm_path = "name"};
     assert_int_equal(tent_allocate_memory_ex(p.a, &got, 4096, &options), -1);
     assert_non_null(strstr(tent_last_error(), "shm_path"));
@@ -521,8 +525,8 @@ static void files(void **state)
 {
     (void)state;
     struct pair p = pair_open();
-    char path[] = "/tmp/yolk-tent-XXXXXX", url[64];
-    int fd = mkstemp(path);
+    char path[TEMPORARY_MAX] = "yolk-tent-XXXXXX", url[2 * TEMPORARY_MAX];
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0);
     FILE *file = fdopen(fd, "w");
     assert_int_equal(fwrite(p.remote, 1, 65536, file), 65536);

@@ -4,18 +4,23 @@
 #include "mooncake/transfer_engine_c.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include <yolk/status.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "platform/clock.h"
+#include "platform/temporary_kit.h"
 
 enum { SIZE = 1 << 20, MANY = 1024 };
 
@@ -256,7 +261,7 @@ static void this_process_and_files(void **state)
 {
     (void)state;
     struct pair p = pair_open();
-    char name[64], path[] = "/tmp/yolk-engine-XXXXXX", url[64];
+    char name[64], path[TEMPORARY_MAX] = "yolk-engine-XXXXXX", url[2 * TEMPORARY_MAX];
     assert_int_equal(getLocalIpAndPort(p.a, name, sizeof(name)), 0);
     assert_int_equal(openSegment(p.a, ""), LOCAL_SEGMENT);
     assert_int_equal(openSegment(p.a, name), LOCAL_SEGMENT);
@@ -266,7 +271,7 @@ static void this_process_and_files(void **state)
     assert_int_equal(submitTransfer(p.a, batch, &request, 1), 0);
     assert_int_equal(finish(&p, batch, 0, 1), STATUS_COMPLETED);
     assert_memory_equal(p.local, p.local + 4096, 4096);
-    int fd = mkstemp(path);
+    int fd = mkstemp(temporary_path(path));
     assert_true(fd >= 0);
     FILE *file = fdopen(fd, "w");
     assert_int_equal(fwrite(p.remote, 1, 65536, file), 65536);
@@ -292,12 +297,83 @@ static void this_process_and_files(void **state)
     pair_close(&p);
 }
 
+static void links_of_this_machine(void **state)
+{
+    enum { ROOM = 1 << 16 };
+    (void)state;
+    char *text = malloc(ROOM), little[8];
+    transfer_engine_t engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 1);
+    assert_non_null(text);
+    assert_int_equal(showLinks(engine, text, ROOM, 0), 0);
+    assert_memory_equal(text, "=== Local NICs ===\n", 19);
+    assert_non_null(strstr(text, "\n=== Topology ===\n{"));
+    assert_int_equal(showLinks(engine, text, ROOM, 1), 0);
+    struct base_json *root;
+    assert_int_equal(base_json_parse("links", text, strlen(text), &root), YOLK_OK);
+    const struct base_json *nics = base_json_member(root, "local_nics");
+    assert_int_equal(nics->type, BASE_JSON_ARRAY);
+    for (const struct base_json *nic = nics->first; nic != NULL; nic = nic->next) {
+        assert_int_equal(base_json_member(nic, "device")->type, BASE_JSON_STRING);
+        assert_int_equal(base_json_member(nic, "numa")->type, BASE_JSON_NUMBER);
+        assert_int_equal(base_json_member(nic, "speed_gbps")->type, BASE_JSON_NUMBER);
+        assert_string_equal(base_json_member(nic, "source")->text, "topology");
+    }
+    assert_int_equal(base_json_member(root, "topology")->type, BASE_JSON_OBJECT);
+    base_json_free(root);
+    memset(little, 'x', sizeof(little));
+    assert_true(showLinks(engine, little, sizeof(little), 1) < 0);
+    assert_string_equal(little, "{\"local");
+    assert_int_equal(showLinks(NULL, text, ROOM, 0), -1);
+    assert_int_equal(showLinks(engine, NULL, ROOM, 0), -1);
+    assert_int_equal(showLinks(engine, text, 0, 0), -1);
+    destroyTransferEngine(engine);
+    free(text);
+}
+
+/* Before any thread of this process, for a child of fork has only its own. */
+static void ended_by(int number, bool destroyed)
+{
+    int ready[2], status = 0;
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        transfer_engine_t engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 1);
+        enableGracefulShutdown(engine);
+        enableGracefulShutdown(engine);
+        if (destroyed)
+            destroyTransferEngine(engine);
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(close(ready[1]), 0);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(kill(child, number), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 128 + number);
+    assert_int_equal(close(ready[0]), 0);
+}
+
+static void signals_end_it_in_order(void **state)
+{
+    (void)state;
+    ended_by(SIGTERM, false);
+    ended_by(SIGINT, false);
+    ended_by(SIGTERM, true);
+    enableGracefulShutdown(NULL); /* says so, and nothing else */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_calls_of_nixl),  cmocka_unit_test(the_calls_of_nixl_as_tent),
-        cmocka_unit_test(loads_and_warm_ups), cmocka_unit_test(what_cannot_be_done_fails),
-        cmocka_unit_test(notifications),      cmocka_unit_test(this_process_and_files),
+        cmocka_unit_test(signals_end_it_in_order), cmocka_unit_test(links_of_this_machine),
+        cmocka_unit_test(the_calls_of_nixl),       cmocka_unit_test(the_calls_of_nixl_as_tent),
+        cmocka_unit_test(loads_and_warm_ups),      cmocka_unit_test(what_cannot_be_done_fails),
+        cmocka_unit_test(notifications),           cmocka_unit_test(this_process_and_files),
     };
     return cmocka_run_group_tests_name("compat.transfer_engine_c", tests, NULL, NULL);
 }

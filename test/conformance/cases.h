@@ -66,6 +66,9 @@ void a_joined_one_is_canceled_while_queued(void **state);
 void a_joined_one_is_canceled_while_posted(void **state);
 void joined_ones_go_on_without_the_canceled(void **state);
 void joined_ones_survive_faults(void **state);
+void scattered_places(void **state);
+void a_scattered_one_is_canceled(void **state);
+void scattered_ones_survive_faults(void **state);
 
 /* staged.c */
 void staged_sizes(void **state);

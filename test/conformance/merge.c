@@ -249,3 +249,106 @@ void joined_ones_survive_faults(void **state)
         world_close(&m.w);
     }
 }
+
+/* -- at places that do not follow each other -- */
+
+/* Every second one from behind, here another one than there. */
+static void scatter(struct merged *m, enum yolk_opcode opcode)
+{
+    for (uint64_t i = 0; i < MEMBERS; i++) {
+        m->requests[i].opcode = opcode;
+        m->requests[i].local = m->w.local + PLACE + (i * 3 % MEMBERS) * 2 * BYTES;
+        m->requests[i].offset = (MEMBERS - 1 - i) * 2 * BYTES + 2 * PLACE;
+    }
+}
+
+/* Joined where the transport takes places: what was used last for the segment tells. */
+static void scattered_open(struct merged *m)
+{
+    merged_open(m);
+    assert_int_equal(world_transfer(&m->w, YOLK_READ, m->w.local + WORLD_SIZE - 64, 0, 64),
+                     YOLK_OK);
+    memset(m->w.local, 0xee, WORLD_SIZE);
+    scatter(m, YOLK_READ);
+}
+
+static void assert_scattered(struct merged *m)
+{
+    bool joined = (m->w.fixture->ops->caps & YOLK_CAP_PLACES) != 0 && !m->w.fixture->serves_files;
+    assert_int_equal(merged_count(m), joined ? MEMBERS - 1 : 0);
+}
+
+void scattered_places(void **state)
+{
+    struct merged m;
+    merged_init(&m, *state);
+    scattered_open(&m);
+    submit(&m);
+    run(&m);
+    assert_all_ok(&m);
+    assert_scattered(&m);
+    for (uint32_t i = 0; i < MEMBERS * 2 * BYTES; i++)
+        if ((i - PLACE) / BYTES % 2 == 1)
+            assert_int_equal(m.w.local[i], 0xee);
+    assert_int_equal(yolk_engine_batch_reset(m.w.consumer, m.batch), YOLK_OK);
+    world_fill(m.w.local, WORLD_SIZE, 21);
+    scatter(&m, YOLK_WRITE);
+    submit(&m);
+    assert_int_equal(yolk_engine_batch_wait(m.w.consumer, m.batch, world_deadline(&m.w, 30000)),
+                     YOLK_OK);
+    const uint8_t *memory = m.w.memory.pointer;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        const uint8_t *local = m.requests[i].local;
+        assert_memory_equal(memory + m.requests[i].offset, local, BYTES);
+        world_assert_filled(memory + m.requests[i].offset + BYTES, BYTES, 1,
+                            m.requests[i].offset + BYTES);
+    }
+    merged_close(&m);
+}
+
+/* It is taken back while the transport has them all; the others are not harmed. */
+void a_scattered_one_is_canceled(void **state)
+{
+    struct merged m;
+    merged_init(&m, *state);
+    scattered_open(&m);
+    atomic_store(&m.w.control.hold, 1);
+    submit(&m);
+    uint64_t until = world_deadline(&m.w, 30000);
+    while (atomic_load(&m.w.control.stuck) == 0) {
+        assert_int_equal(yolk_engine_batch_progress(m.w.consumer, m.batch, NULL), YOLK_OK);
+        assert_true(yolk_engine_now_ns(m.w.consumer) < until);
+    }
+    assert_int_equal(yolk_engine_batch_cancel(m.w.consumer, m.batch, 3), YOLK_OK);
+    atomic_store(&m.w.control.hold, 0);
+    atomic_store(&m.w.control.release, 1);
+    run(&m);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(m.ended[i].status, i == 3 ? YOLK_ERR_CANCELED : YOLK_OK);
+    for (uint32_t i = 0; i < BYTES; i++)
+        assert_int_equal(((uint8_t *)m.requests[3].local)[i], 0xee);
+    assert_scattered(&m);
+    merged_close(&m);
+}
+
+void scattered_ones_survive_faults(void **state)
+{
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct merged m;
+        merged_init(&m, *state);
+        m.w.faults.seed = seed;
+        m.w.attempts_max = 60;
+        m.w.breaker_failures = 1000;
+        m.w.slice_bytes_max = 3 * BYTES / 2;
+        m.w.faults.short_permille = 300;
+        m.w.faults.partial_permille = 200;
+        m.w.faults.late_fail_permille = 200;
+        m.w.faults.duplicate_permille = 200;
+        scattered_open(&m);
+        submit(&m);
+        run(&m);
+        assert_all_ok(&m);
+        assert_scattered(&m);
+        merged_close(&m);
+    }
+}

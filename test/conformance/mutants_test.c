@@ -56,7 +56,7 @@ static void resubmits_an_alias(void **state)
 {
     (void)state;
     CAUGHT_BY(MUT_RESUBMIT_ALIAS, "a_joined_one_is_canceled_while_queued",
-              "a_joined_one_is_canceled_while_posted");
+              "a_joined_one_is_canceled_while_posted", "a_scattered_one_is_canceled");
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/access.h"
+#include "wire/ticket.h"
 
 /* -- plain transfers -- */
 
@@ -159,8 +160,8 @@ static void tickets(void **state)
     struct yolk_request request = world_request(&w, YOLK_WRITE, w.local, 4096, WORLD_SLICE + 512);
     assert_int_equal(world_run(&w, &request, NULL), YOLK_ERR_ACCESS);
     request.ticket = (struct yolk_ticket){.offset = 4096, .size = WORLD_SLICE + 512, .op = 9};
-    access_ticket_mac(w.key, WORLD_SEGMENT, 4096, WORLD_SLICE + 512, WORLD_SESSION, 9,
-                      request.ticket.mac);
+    wire_ticket_mac(w.key, WORLD_SEGMENT, 4096, WORLD_SLICE + 512, WORLD_SESSION, 9,
+                    request.ticket.mac);
     assert_int_equal(world_run(&w, &request, NULL), YOLK_OK);
     world_assert_filled((uint8_t *)w.memory.pointer + 4096, WORLD_SLICE + 512, 5, 0);
     request.offset--;
@@ -629,6 +630,9 @@ static const struct CMUnitTest cases[] = {
     CASE(a_joined_one_is_canceled_while_posted),
     CASE(joined_ones_go_on_without_the_canceled),
     CASE(joined_ones_survive_faults),
+    CASE(scattered_places),
+    CASE(a_scattered_one_is_canceled),
+    CASE(scattered_ones_survive_faults),
     CASE(staged_sizes),
     CASE(staged_ones_take_turns),
     CASE(staged_ones_survive_faults),

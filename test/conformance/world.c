@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "platform/temporary_kit.h"
 #include "world.h"
 
 #include <dirent.h>
@@ -93,8 +94,8 @@ static void serve_memory(struct world *w)
 /* The mapping and direct I/O see each other's bytes: the kernel keeps them coherent. */
 static void serve_file(struct world *w)
 {
-    char path[] = "/tmp/yolk-conformance-XXXXXX";
-    w->file = mkstemp(path);
+    char path[TEMPORARY_MAX] = "yolk-conformance-XXXXXX";
+    w->file = mkstemp(temporary_path(path));
     assert_true(w->file >= 0);
     assert_int_equal(ftruncate(w->file, (off_t)w->size), 0);
     w->memory.size = w->size;

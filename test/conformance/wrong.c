@@ -304,6 +304,10 @@ static void move(struct channel *c, struct entry *entry)
         io->offset -= io->offset % 64;
     if (mistake == WRONG_SHORT_AS_FULL && whole)
         io->size--;
+    if (mistake == WRONG_GOES_ON_FROM_THE_FIRST_PLACE)
+        io->place_count = 0;
+    if (mistake == WRONG_FORGETS_TO_SKIP)
+        io->skip = 0;
     enum yolk_submit submit = c->endpoint->wrapped.inner.submit(c->inner, io);
     entry->result.status = submit == YOLK_SUBMIT_DONE ? YOLK_OK : io->status;
     entry->result.transferred = submit == YOLK_SUBMIT_DONE ? size : 0;
@@ -473,5 +477,7 @@ const struct yolk_transport_ops *wrong_ops(void)
     ops.cancel = wrong_cancel;
     ops.channel_close = wrong_channel_close;
     ops.wait_fds = wrong_wait_fds;
+    ops.flush = NULL; /* its own are over when they were submitted: none has a GPU's memory */
+    ops.caps &= ~YOLK_CAPS_MEMORY;
     return &ops;
 }

@@ -30,6 +30,8 @@ enum wrong_mistake {
     WRONG_LEAKS_A_DESCRIPTOR,  /* at the end of an endpoint */
     WRONG_LEAKS_A_THREAD,
     WRONG_LEAKS_A_MAPPING,
+    WRONG_GOES_ON_FROM_THE_FIRST_PLACE, /* as if the others were not there */
+    WRONG_FORGETS_TO_SKIP,              /* what is in place of the first one already */
     WRONG_MISTAKES,
 };
 

@@ -49,6 +49,7 @@ static void acknowledges_early(void **state)
               "only_what_is_alike_is_joined", "reads_and_writes_are_not_joined",
               "a_joined_one_is_canceled_while_queued", "a_joined_one_is_canceled_while_posted",
               "joined_ones_go_on_without_the_canceled", "joined_ones_survive_faults",
+              "scattered_places", "a_scattered_one_is_canceled", "scattered_ones_survive_faults",
               "staged_sizes", "staged_ones_take_turns", "staged_ones_survive_faults");
 }
 
@@ -97,8 +98,8 @@ static void rounds_offsets(void **state)
     (void)state;
     CAUGHT_BY(WRONG_ROUNDS_OFFSETS, "unaligned", "ten_thousand",
               "what_the_provider_refuses_harms_no_other", "largest_io_and_one_more",
-              "joined_ones_survive_faults", "staged_sizes", "staged_ones_take_turns",
-              "staged_ones_survive_faults");
+              "joined_ones_survive_faults", "scattered_ones_survive_faults", "staged_sizes",
+              "staged_ones_take_turns", "staged_ones_survive_faults");
 }
 
 static void ignores_generation(void **state)
@@ -125,6 +126,19 @@ static void ignores_ranges(void **state)
     CAUGHT_BY(WRONG_IGNORES_RANGES, "what_the_provider_refuses_harms_no_other");
 }
 
+static void goes_on_from_the_first_place(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_GOES_ON_FROM_THE_FIRST_PLACE, "scattered_places", "a_scattered_one_is_canceled",
+              "scattered_ones_survive_faults");
+}
+
+static void forgets_to_skip(void **state)
+{
+    (void)state;
+    CAUGHT_BY(WRONG_FORGETS_TO_SKIP, "scattered_ones_survive_faults");
+}
+
 static void takes_on_again(void **state)
 {
     (void)state;
@@ -148,7 +162,7 @@ static void swaps_cookies(void **state)
     CAUGHT_BY(WRONG_SWAPS_COOKIES, "each_read_is_there_when_reported_once",
               "each_write_is_there_when_reported_once", "what_the_provider_refuses_harms_no_other",
               "one_slice_of_many_fails", "joined_ones_survive_faults",
-              "staged_ones_survive_faults");
+              "scattered_ones_survive_faults", "staged_ones_survive_faults");
 }
 
 static void corrupts_a_byte(void **state)
@@ -217,7 +231,8 @@ int main(void)
         cmocka_unit_test(closes_busy),          cmocka_unit_test(forgets_at_stop),
         cmocka_unit_test(works_after_stop),     cmocka_unit_test(sleeps_too_long),
         cmocka_unit_test(leaks_a_descriptor),   cmocka_unit_test(leaks_a_thread),
-        cmocka_unit_test(leaks_a_mapping),
+        cmocka_unit_test(leaks_a_mapping),      cmocka_unit_test(goes_on_from_the_first_place),
+        cmocka_unit_test(forgets_to_skip),
     };
     return cmocka_run_group_tests_name("wrong", tests, NULL, NULL);
 }

@@ -132,8 +132,7 @@ static const char *const made[] = {"cuInit",
                                    "cuModuleGetFunction",
                                    "cuLaunchKernel",
                                    "cuMemcpyBatchAsync",
-                                   "cuMemRetainAllocationHandle",
-                                   "cuMemHostGetFlags"};
+                                   "cuMemRetainAllocationHandle"};
 
 static const char *const left[] = {"registered", "pinned",  "gpu",     "streams",
                                    "events",     "modules", "contexts"};

@@ -79,7 +79,7 @@ static bool drive(struct world *w, struct gds_request *requests, unsigned count)
          round++) {
         unsigned over = 0;
         w->now = kit_real_cufile() ? clock_real_now_ns() : w->now + 1000000;
-        gds_batch_pump(&w->batch, w->now);
+        (void)gds_batch_pump(&w->batch, w->now);
         for (unsigned i = 0; i < count; i++)
             over += gds_task_over(&requests[i].task);
         if (over == count)
@@ -201,7 +201,7 @@ static void what_may_still_move_is_kept(void **state)
     assert_false(drive(&w, &one, 1)); /* five seconds of the test's clock */
     assert_status(gds_batch_close(&w.batch), YOLK_ERR_BUSY);
     (void)kit_fake_cufile("hold 0");
-    gds_batch_pump(&w.batch, w.now);
+    (void)gds_batch_pump(&w.batch, w.now);
     assert_true(gds_task_over(&one.task));
     assert_int_equal(gds_task_status(&one.task), YOLK_OK); /* it was well after all */
     close_world(&w);
@@ -218,8 +218,9 @@ static void refusals_are_told_as_they_are(void **state)
     assert_status(gds_batch_open(&other, w.cufile, 129, 65536, false), YOLK_ERR_INVALID);
     if (!kit_real_cufile()) {
         (void)kit_fake_cufile("set batchmax 16");
-        assert_status(gds_batch_open(&other, w.cufile, 32, 65536, false), YOLK_ERR_INVALID);
+        assert_status(gds_batch_open(&other, w.cufile, 128, 65536, false), YOLK_ERR_INVALID);
         assert_error_text("cuFileBatchIOSetUp of 32 entries: CU_FILE_INVALID_VALUE (5022)");
+        assert_int_equal(kit_fake_cufile("count batches"), w.batch.part_count);
         /* A submission that takes nothing fails its requests at once. */
         (void)kit_fake_cufile("fail cuFileBatchIOSubmit 1 5040");
         struct gds_request one = request(&w, 0, 65536, true);

@@ -64,7 +64,7 @@ static void c49_each_kind_of_memory_is_told(void **state)
     assert_ok(device_range_add(device, shared, SIZE, false, &range));
     assert_kind(device, shared, DEVICE_HOST);
     assert_ok(device_range_hold(range, 0, 0, SIZE));
-    assert_kind(device, shared, DEVICE_HOST_REGISTERED);
+    assert_kind(device, shared, DEVICE_HOST_PINNED);
     device_range_release(range, 0, SIZE);
     assert_ok(device_range_remove(range));
     assert_kind(device, shared, DEVICE_HOST);

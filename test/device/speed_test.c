@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast copies are beside the copy engine's own rate for large ones. On the fake it only shows
- * that the bytes are right, on a real GPU it prints a table and fails where scattered blocks are
- * far from it.
+ * How fast copies and checksums are beside the copy engine's own rate for large ones. On the fake
+ * it only shows that the bytes are right, on a real GPU it prints tables and fails where scattered
+ * blocks, or checksums, are far from it.
  */
 #include "kit.h"
 
@@ -160,8 +160,88 @@ static void scattered_blocks(void **state)
                  down / large[1]);
 }
 
+/* All of the GPU's memory in spans of one size; they are to be ended. How many there are. */
+static size_t begin_sums(struct world *w, size_t span, struct device_sum **sums, size_t room)
+{
+    struct device_span spans[512];
+    size_t begun = 0;
+    for (size_t done = 0; done < total;) {
+        size_t count = 0;
+        for (size_t at = done; at < total && count < 512; at += span)
+            spans[count++] = (struct device_span){w->gpu + at, span};
+        assert_true(begun < room);
+        long taken = device_sum_begin(w->device, 0, spans, count, &sums[begun]);
+        if (taken <= 0)
+            fail_msg("checksums: %s", yolk_last_error());
+        begun++;
+        done += (size_t)taken * span;
+    }
+    return begun;
+}
+
+static void end_sums(struct device_sum **sums, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_ok(device_sum_wait(sums[i], clock_after_ms(clock_real_now_ns(), 20000)));
+        (void)device_sum_of(sums[i], 0, 0);
+        device_sum_end(sums[i]);
+    }
+}
+
+/* GB/s of the best round. */
+static double measure_sums(struct world *w, size_t span)
+{
+    struct device_sum *sums[64];
+    double best = 0;
+    for (int round = 0; round < (kit_real() ? ROUNDS : 1); round++) {
+        double start = now_s();
+        end_sums(sums, begin_sums(w, span, sums, 64));
+        double speed = (double)total / (now_s() - start) / 1e9;
+        best = speed > best ? speed : best;
+    }
+    return best;
+}
+
+/* Copies of the same memory that begin behind its checksums, as a put's writes do. */
+static double measure_beside(struct world *w)
+{
+    struct device_sum *sums[64];
+    double best = 0;
+    (void)measure(w, total / 2, DEVICE_FROM_GPU);
+    for (int round = 0; round < (kit_real() ? ROUNDS : 1); round++) {
+        double start = now_s();
+        size_t count = begin_sums(w, 2 << 20, sums, 64);
+        run_all(w, 2, DEVICE_FROM_GPU);
+        double speed = (double)total / (now_s() - start) / 1e9;
+        end_sums(sums, count);
+        best = speed > best ? speed : best;
+    }
+    return best;
+}
+
+static void checksums(void **state)
+{
+    static const unsigned grids[] = {8, 16, 32, 64, 132};
+    struct world w;
+    (void)state;
+    (void)kit_fake("reset");
+    for (size_t g = kit_real() ? 0 : 4; g < sizeof(grids) / sizeof(grids[0]); g++) {
+        open_world(&w, &(struct device_options){.gather_blocks_max = grids[g]});
+        (void)measure_sums(&w, total); /* loads the kernel */
+        double large = measure(&w, total / 2, DEVICE_FROM_GPU), sums = measure_sums(&w, 2 << 20);
+        printf("checksums, %3u thread blocks: %.1f GB/s of spans of 2 MiB (%.2f of the copy "
+               "engine's %.1f), %.1f of 64 KiB; copies beside them %.2f of without\n",
+               grids[g], sums, sums / large, large, measure_sums(&w, 65536),
+               measure_beside(&w) / large);
+        close_world(&w);
+        if (kit_real() && grids[g] == 32 && sums < large)
+            fail_msg("checksums have %.2f of the large-copy rate", sums / large);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(scattered_blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(scattered_blocks),
+                                       cmocka_unit_test(checksums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ def _(c):
     check_equal(os.listdir(c.dir), [], "files left")
     code, _, err = c.run("bench", "ssd", "--path", "")
     check_equal(code, 2, "exit code")
-    check_in('--path ""', err, "message")
+    check_in('--path: ""', err, "message")
 
 
 def fio(folder, operation, size):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the program, end to end, with good and bad input."""
 
+import glob
 import json
 import os
+import re
 import resource
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -197,6 +200,101 @@ def _(c):
     refused(c, "put", "--put-wait", "5s", "--timeout", "1s", "k", c.write("f", b"x"), code=1,
             says=["put_wait", "timeout"])
     refused(c, "put", "key", "/nowhere/file", code=1, says=["/nowhere/file"])
+
+
+# What no value of a type is, and what has to be said of it. (Of a number with another bound than 64 bits
+# one above it is tried too.)
+HUGE = "99999999999999999999999"
+WRONG_VALUES = {
+    "number": ("", "-1", "many", "1.5", "0x10", HUGE, "7KiB"),
+    "size": ("", "-1", "lots", "4GX", "1.5GiB", HUGE, HUGE + "GiB"),
+    "time": ("", "-1", "soon", "5 parsecs", "1.5s", HUGE, HUGE + "h"),
+    "ratio": ("", "-0.5", "half", "1.1", "nan", "0x1", HUGE),
+    "bool": ("maybe", "2", "-1"),
+}
+# Of texts, by command or "": arguments, and what is said of them. None: each text means something, or
+# is tried elsewhere (a name that nobody has, a file that is not there).
+WRONG_TEXTS = {
+    "--config": [("/nowhere/c.yaml", "/nowhere/c.yaml")],
+    "--master": [("", "HOST:PORT")],
+    "--secret-file": {"master": [("/nowhere/secret", "/nowhere/secret")]},
+    "--transport": [("", "--transport")],
+    "--listen": [("", "HOST:PORT"), ("127.0.0.1:70000", "70000"), ("127.0.0.1:x", "x")],
+    "--metrics-listen": [("127.0.0.1:70000", "70000"), ("127.0.0.1:x", "x")],
+    "--metadata-listen": [("127.0.0.1:70000", "70000"), ("127.0.0.1:x", "x")],
+    "--tenants": [("a", "NAME=SIZE"), ("a=-1", "-1"), ("a=1,a=1", "twice"), ("x" * 65 + "=1", "64 bytes")],
+    "--gds-path": [("/dev/null", "file"), ("/dev", "file"), ("here", "absolute"), ("/tmp/", "file")],
+    "--seeds": [("", "A..B"), ("1", "A..B"), ("2..1", "A..B"), ("a..b", "A..B"), ("1.." + HUGE, "A..B"), ("-1..2", "A..B")],
+    "--path": {"doctor": [("", "--path"), ("/nowhere", "/nowhere"), ("/dev/null", "directory")]},
+    "--capacity": {"bench policy": [("x", "x"), ("-1", "-1"), ("101", "101"), (HUGE, HUGE)]},
+    "--egm-numa-nodes": [("x", "\"x\""), ("-1", "-1"), ("0,,1", "numbers"), (HUGE, HUGE)],
+    "--plugin-paths": {"node": [("/nowhere/plugin.so", "/nowhere/plugin.so")]},
+    "--name": None, "--tenant": None, "--ssd-path": None, "--host": None, "--trace": None, "--json": None,
+    "--clients-listen": None, "--http-listen": None, "--master-flag": None, "--node-flag": None, "--target-seg-name": None,
+}
+# Without these another rule comes first.
+NEEDS = {
+    ("node", "--egm-numa-nodes"): ("--enable-egm-store-pool", "--transport", "nvlink"),
+    ("replay", "--gds-path"): ("--synthetic", "--requests", "3", "--gds", "64MiB"),
+    ("replay", ""): ("--synthetic", "--requests", "3"),
+    ("master", "--listen"): ("--admin-port", "0"),
+    ("master", "--metrics-listen"): ("--port", "0"),
+    ("master", ""): ("--port", "0", "--admin-port", "0"),
+}
+
+
+def settings_by_command(c):
+    """{command: {flag: (type, choices)}} of `yolk config`."""
+    found = {}
+    for row in wanted(c, 0, "config")[0].decode().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        if len(cells) != 7 or not cells[0].startswith("`--"):
+            continue
+        for command in cells[5].split(", "):
+            found.setdefault(command, {})[cells[0].strip("`")] = (cells[1], "One of: " in cells[6])
+    everywhere = found.pop("every command")
+    return {command: {**everywhere, **flags} for command, flags in found.items() if command not in ("engine", "yolk-sim")}
+
+
+def letters(text):
+    return re.sub(r"[^a-z0-9]", "", text)
+
+
+def wrong_values(command, flag, kind, choices):
+    if kind != "text":
+        return [(value, "must be" if value and not value.startswith(HUGE) else "") for value in WRONG_VALUES[kind]]
+    if choices:
+        return [("", "one of"), ("no such choice", "one of")]
+    check(flag in WRONG_TEXTS, f"{flag} is new: say in WRONG_TEXTS what it refuses")
+    row = WRONG_TEXTS[flag]
+    return row.get(command, []) if isinstance(row, dict) else row or []
+
+
+@test("cli.each_wrong_value_of_each_flag")
+def _(c):
+    """One sentence that names flag, value and rule; nothing is begun."""
+    commands = settings_by_command(c)
+    listed = re.findall(r"^  (\w+) ", wanted(c, 0, "help")[0].decode(), re.M)
+    check_equal(sorted({name.split()[0] for name in commands} | {"config", "demo"}), sorted(listed), "commands")
+    tried, wrong = 0, []
+    for command, flags in sorted(commands.items()):
+        shown = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", wanted(c, 0, *command.split(), "--help")[0].decode(), re.M))
+        if "--plugin-paths" in shown:  # it stands with the engine's settings
+            flags["--plugin-paths"] = ("text", False)
+        check_equal(shown ^ set(flags), set(), f"flags that yolk {command} --help or the table of settings leaves out")
+        for flag, (kind, choices) in sorted(flags.items()):
+            for value, rule in wrong_values(command, flag, kind, choices):
+                words = NEEDS.get((command, flag), NEEDS.get((command, ""), ()))
+                code, out, err = c.run(*command.split(), *words, f"{flag}={value}", timeout_s=5)
+                lines = [line for line in err.splitlines() if line and not line.startswith("(")]
+                named = letters(flag) in letters("".join(lines))
+                # Of a list the message may name the member alone.
+                valued = value[:64] in "".join(lines) or kind == "text"
+                if code not in (1, 2) or out or len(lines) != 1 or not named or not valued or rule not in lines[0]:
+                    wrong.append(f"yolk {command} {flag}={value[:80]}: exit {code}, wanted {rule!r}\n{err}")
+                tried += 1
+    check(not wrong, "\n".join(wrong))
+    check(tried > 300, f"only {tried} values tried")
 
 
 @test("cli.replay_wrong_usage")
@@ -632,6 +730,42 @@ def _(c):
     check(len(topology["nodes"]) == len(online), "%d nodes, %s" % (len(topology["nodes"]), online))
     for nic in topology["nics"]:
         check(nic["type"] != 1 or os.path.exists("/sys/class/net/" + nic["name"]), nic["name"])
+
+
+@test("c159_why_memory_of_a_neighbour_is_not_reached")
+def _(c):
+    """Each reason in its own words, with that of the system; with other transports allowed it is said, and the value comes."""
+    _, address = c.master()
+    run = c.path("run")
+    os.mkdir(run)
+    node = c.yolk("node", "--master", address, "--dram", "16MiB", env={"XDG_RUNTIME_DIR": run})
+    node.wait_line("^yolk node ready")
+    check_equal(c.run("put", "--master", address, "k", stdin=b"value")[0], 0)
+    (socket_path,) = glob.glob(run + "/*/*.sock")
+
+    def fails(words, *args):
+        code, out, err = c.run("get", "--master", address, "k", "--transport", "shm", *args)
+        check_equal((code != 0, out), (True, b""), err)
+        check_in(words, err)
+
+    os.rename(socket_path, socket_path + ".away")
+    fails(socket_path + " is not here (another machine or container): No such file or directory")
+    check_equal(c.run("get", "--master", address, "k"), (0, b"value", ""))
+    os.rename(socket_path + ".away", socket_path)
+    node.signal(signal.SIGSTOP)
+    fails(socket_path + " does not answer: Connection timed out", "--timeout", "5s")
+    node.signal(signal.SIGCONT)
+    # So few files that there is a place for the connection, but none for what comes through it.
+    told = "the client says: shm: no room for the descriptors that came: Too many open files"
+
+    def short_of_files(files):
+        done = subprocess.run([yolk_path(), "get", "--master", address, "k", "--timeout", "1s"], stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.PIPE, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)), check=False)
+        return "no room for the descriptors that came: Too many open files" in done.stderr
+
+    few = next((files for files in range(16, 3, -1) if short_of_files(files)), None)
+    check(few, "no number of files is that few")
+    eventually(lambda: told in node.output() or short_of_files(few) and False, text="the node says it too, at most once a second")
 
 
 if __name__ == "__main__":

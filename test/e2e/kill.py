@@ -131,22 +131,33 @@ class Replay:
         return result
 
 
-def kill_in_turn(context, roles, *args):
-    """Each of the roles dies ROUNDS times, spread over the replay, each at a moment of its own."""
-    replay = Replay(context, *args)
+def try_kills(context, roles, requests, *args):
+    """The result; None: the replay was over before all kills."""
+    replay = Replay(context, *args, requests=requests)
     total = len(roles) * ROUNDS
     for i in range(total):
-        replay.wait_progress((i + 1) * REQUESTS // (total + 1))
-        if replay.done:
-            raise Failure("the replay was over before all kills")
+        replay.wait_progress((i + 1) * requests // (total + 1))
         role = roles[i % len(roles)]
         before = replay.pids[role]
         replay.signal(role, signal.SIGKILL)
-        replay.wait(lambda: replay.pids[role] != before, f"restart of {role}", 30)
+        replay.wait(lambda: replay.done or replay.pids[role] != before, f"restart of {role}", 30)
+        if replay.done:
+            replay.kill()
+            return None
     result = replay.finish(context)
     check_equal(result["restarts"], total, "restarts")
     check(result["blocks_hit"] > 0, "there are hits")
     return result
+
+
+def kill_in_turn(context, roles, *args):
+    """Each of the roles dies ROUNDS times, spread over the replay, each at a moment of its own. On a machine so busy that
+    this one sees the progress too late, the replay is a longer one."""
+    for requests in (REQUESTS, 4 * REQUESTS):
+        result = try_kills(context, roles, requests, *args)
+        if result is not None:
+            return result
+    raise Failure("the replay was over before all kills")
 
 
 @test("kill.node")
@@ -219,7 +230,7 @@ def stop_in_turn(context, roles, *args):
     # A call that was under way has no time left when the process goes on: it alone may fail, and says so.
     failure = re.search(r"first failure +.*, put: (?:(\d+) of \d+ keys failed, the first with )?(.*)", replay.output())
     if failure:
-        check_equal(failure[2], "deadline passed", "why puts failed")
+        check(failure[2].startswith("deadline passed"), f"why puts failed: {failure[2]}")
     check_equal(result["failed_puts"], int(failure[1] or 1) if failure else 0, "failed puts")
 
 

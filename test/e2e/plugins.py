@@ -93,7 +93,7 @@ def _(c):
     check(code != 0, "the node is reached by tcp, which it does not serve")
     code, _, err = c.run("get", "--master", address, "k", "--transport", "pigeon", "--plugin-paths", path)
     check_equal(code != 0, True)
-    check_in("must be one of auto, shm, tcp, loop, unix", err)
+    check_in("must be one of auto, shm, tcp, loop, nvlink, unix", err)
     code, _, err = c.run("get", "--master", address, "k", "--plugin-paths", "unix.so")
     check_equal(code != 0, True)
     check_in("plugin_paths: transport plug-in: \"unix.so\": the path must be absolute", err)

@@ -235,6 +235,10 @@ def admin_pages(c):
         check_equal((code, json.loads(text)["success"]), (501, False), page)
         check(len(json.loads(text)["error_message"]) > 20, "a reason")
     check_equal(http(at, "/api/v1/remove_all")[0], 405, "GET changes nothing")
+    for force in ("maybe", "", "TRUE", "2"):
+        code, text = http(at, "/api/v1/remove_all?force=" + force, "POST")
+        check_equal((code, json.loads(text)["error_code"]), (400, -600), force)
+        check_in("force", text)
     check_equal(http(at, "/api/v1/remove_all", "POST", headers={"Origin": "http://evil"})[0], 403)
     check_equal(json.loads(http(at, "/query_key?key=plain")[1])["success"], True, "leases plain")
     check(json.loads(http(at, "/api/v1/remove_all", "POST")[1])["removed_count"] <= 1, "a leased key was removed")
@@ -404,6 +408,7 @@ def attacked(c):
     ):
         answer = raw(master.admin, data)
         check_equal(answer[9:12], code, repr(data[:80]))
+        check_equal(b"\r\nAllow: GET, HEAD\r\n" in answer, code == b"405", repr(data[:80]))
         check_equal(answer.count(b"HTTP/1.1 "), 1, "one answer a connection")
     # Slow ones: a byte now and then does not buy time.
     slow = socket.create_connection(where, timeout=30)
@@ -423,6 +428,9 @@ def attacked(c):
             ended = True
         check_equal(http(master.admin, "/health")[0], 200)
     check(ended, "a request that never ends was waited for 25 s")
+    answer = b"".join(iter(lambda: held[-1].recv(4096), b""))
+    check_in(b"HTTP/1.1 408 Request Timeout\r\n", answer[:30])
+    check_in(b"\r\n\r\nThe request did not come whole in time.", answer)
     for s in held:
         s.close()
     slow.close()
@@ -582,6 +590,51 @@ def ready_line(c):
     socket.getaddrinfo(host.strip("[]"), int(port), flags=socket.AI_NUMERICHOST)
     done = subprocess.run([yolk_path(), "ls", "--master", address, "--secret-file", secret], capture_output=True)
     check_equal(done.returncode, 0, done.stderr.decode())
+
+
+# A name of the metadata service: made, and taken out by whatever ends the process in order.
+NAMED_ENGINE = """
+import ctypes, os, signal, sys
+library, metadata, name, end = sys.argv[1:5]
+te = ctypes.CDLL(library)
+te.createTransferEngine.restype = ctypes.c_void_p
+te.createTransferEngine.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_uint64, ctypes.c_int]
+te.enableGracefulShutdown.argtypes = [ctypes.c_void_p]
+engine = te.createTransferEngine(metadata.encode(), name.encode(), b"", 0, 1)
+assert engine
+te.enableGracefulShutdown(engine)
+print("ready", flush=True)
+if end == "exit":
+    sys.stdin.read()
+    sys.exit(3)
+signal.pause()
+"""
+
+
+@test("programs.an_engine_that_is_asked_to_end")
+def asked_to_end(c):
+    """Its name goes with it (enableGracefulShutdown); one that is killed leaves it."""
+    master = c.yolk("master", "--port", "0", "--admin-port", "0", "--metadata-listen", "127.0.0.1:0")
+    at = master.wait_line(r"^metadata: (http://\S+)").group(1)
+    key = "/metadata?key=mooncake/yolk/"
+    host = at[len("http://"):].split("/")[0]
+    script = c.write("named.py", NAMED_ENGINE.encode())
+    for end, number, code in (("signal", signal.SIGTERM, 128 + signal.SIGTERM), ("signal", signal.SIGINT, 128 + 2),
+                              ("signal", signal.SIGKILL, -signal.SIGKILL), ("exit", None, 3)):
+        name = f"127.0.0.1:{free_port()}"
+        engine = subprocess.Popen([sys.executable, script, program("libtransfer_engine.so"), at, name, end],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            check_equal(engine.stdout.readline(), "ready\n")
+            check_equal(http(host, key + name)[0], 200, name)
+            if number is None:
+                engine.stdin.close()
+            else:
+                engine.send_signal(number)
+            check_equal(engine.wait(30), code, end)
+        finally:
+            engine.kill()
+        check_equal(http(host, key + name)[0], 200 if number == signal.SIGKILL else 404, f"{end} {number}")
 
 
 if __name__ == "__main__":

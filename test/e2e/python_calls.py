@@ -433,11 +433,30 @@ def ranges(context):
         got = reader.get_into_ranges([memory.address for memory in memories], keys, to, come, sizes)
         check_equal(got, sizes, m.last_error())
         check_equal([memory.bytes() for memory in memories], [bytes(b) for b in model])
+    # Ten thousand in one call, whose sources overlap; and those that come to the same bytes: the last ones stay.
+    memory, value, count, width = Memory(10000 * 16), values["k3"], 10000, 16
+    for reader in (store, other):
+        memory.fill(bytes(memory.size))
+        places, starts = list(range(0, memory.size, width)), [rng.randrange(0, len(value) - width) for _ in range(count)]
+        rng.shuffle(places)
+        got = reader.get_into_ranges([memory.address], [["k3"]], [[places]], [[starts]], [[[width] * count]])
+        check_equal(got, [[[width] * count]], m.last_error())
+        model = bytearray(memory.size)
+        for place, start in zip(places, starts):
+            model[place : place + width] = value[start : start + width]
+        check(memory.bytes() == model, "other bytes")
+        got = reader.get_into_ranges([memory.address], [["k0", "k1"]], [[[0, 5], [8]]], [[[0, 100], [7]]], [[[10, 10], [4]]])
+        check_equal(got, [[[10, 10], [4]]])
+        check_equal(memory.bytes()[:15], values["k0"][:5] + values["k0"][100:103] + values["k1"][7:11] + values["k0"][107:110])
     memory = Memory(10)
     at = memory.address
+    # Of no bytes: at the end of the value, past it; of a key that is not there; beside one that is wanted.
+    got = other.get_into_ranges([at], [["k0", "none"]], [[[0, 0, 0], [0]]], [[[10000, 10001, 3], [0]]], [[[0, 0, 2], [0]]])
+    check_equal(got, [[[0, -600, 2], [-704]]])
+    check_equal(other.get_into_ranges([at], [["k0"], []][:1], [[[]]], [[[]]], [[[]]]), [[[]]])
     # The end of the value, one past it, far past it, a key that is not there.
     got = store.get_into_ranges([at], [["k0", "none"]], [[[0, 0, 0], [0]]], [[[9990, 9991, 1 << 63], [0]]], [[[10, 10, 1], [1]]])
-    check_equal(got, [[[10, -600, -600], [-704]]])
+    check_equal(got, [[[10, -600, -600], [-704]]])  # and nothing of those was written
     check_equal(memory.bytes(), values["k0"][9990:])
     check_equal(store.get_into_ranges([0], [["k0"]], [[[0]]], [[[0]]], [[[1]]]), [[[-600]]])
     check_equal(store.get_into_ranges([at], [["k0"]], [[[0]]], [[[0, 1]]], [[[1]]]), [[[-600]]])

@@ -5,6 +5,7 @@ numbers of threads."""
 
 import ast
 import concurrent.futures
+import contextlib
 import ctypes
 import inspect
 import json
@@ -411,13 +412,12 @@ def parts(context):
     managed = engine.allocate_managed_buffer(4096)
     check_equal(engine.write_bytes_to_buffer(managed, b"abc", 3), 0)
     for call in (lambda: engine.write_bytes_to_buffer(managed, b"xyz", -1),
-                 lambda: engine.read_bytes_from_buffer(managed, -1)):
+                 lambda: engine.read_bytes_from_buffer(managed, -1), lambda: engine.allocate_managed_buffer(-1)):
         try:
             raise Failure(f"a negative length gave {call()!r}")
         except TypeError as error:
             check_in("-1", str(error))
     check_equal(engine.read_bytes_from_buffer(managed, 4), b"abc\0")
-    check_equal(engine.allocate_managed_buffer(-1), 0)
     check_equal(engine.register_memory(managed + 16, 16), 0, "a part of a managed buffer")
     check(engine.free_managed_buffer(managed, 4096) != 0, "its part is registered still")
     check_equal(engine.read_bytes_from_buffer(managed, 3), b"abc", "so it is there")
@@ -463,6 +463,54 @@ def strange_names(context):
             raise Failure("it was asked twice")
         except TimeoutError:
             pass
+
+
+@test("a service of names that hangs up, answers rubbish or more than there can be is blamed for it, not the caller")
+def garbage_names(context):
+    m = engine_module()
+    head = b"HTTP/1.1 %s\r\nContent-Length: %s\r\n\r\nx"
+    wanted = {  # what it answers, and what http, etcd and redis make of it
+        b"": (-104, -104, -102), b"\xff" * 100: (-104, -104, -102), b"\xff" * 20000: (-104, -104, -104),
+        head % (b"500 x", b"1"): (-102, -102, -104), head % (b"200 OK", b"9" * 11): (-104, -104, -104),
+        head % (b"200 OK", b"-1"): (-104, -104, -104), b"-ERR no\r\n": (-104, -104, -102), b"$99999999999\r\n": (-104, -104, -104)}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        port, kinds = listener.getsockname()[1], ("http://127.0.0.1:%d/metadata", "etcd://127.0.0.1:%d", "redis://127.0.0.1:%d")
+
+        def serve():
+            for answer in wanted:
+                for _ in kinds:
+                    with listener.accept()[0] as connection, contextlib.suppress(OSError):  # who hears rubbish may hang up first
+                        connection.recv(4096)
+                        connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(4096):
+                            pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        for answer, codes in wanted.items():
+            for kind, code in zip(kinds, codes):
+                check_equal(m.TransferEngine().initialize("127.0.0.1", kind % port, "tcp", ""), code, "%s %.40r" % (kind, answer))
+                check_in("metadata service " + kind[:4], m.last_error())
+        thread.join(20)
+
+
+@test("a peer that does not answer is named, whatever was said before")
+def silent(context):
+    m = engine_module()
+    engine, _ = make_engine()
+    peer = Peer(context, 4096)
+    check_equal(engine.send_probe(peer.name), 0, m.last_error())
+    check(engine.send_probe("127.0.0.1:1") != 0)
+    peer.popen.send_signal(signal.SIGSTOP)
+    check(os.WIFSTOPPED(os.waitpid(peer.popen.pid, os.WUNTRACED)[1]))
+    check_equal(engine.send_probe(peer.name), -102)
+    check_in(peer.name, m.last_error())
+    check_in("in time", m.last_error())
+    peer.popen.send_signal(signal.SIGCONT)
+    eventually(lambda: engine.send_probe(peer.name) == 0, text="it answers again")
 
 
 @test("why a transfer failed is said")

@@ -126,9 +126,10 @@ def disks(context):
     check_equal(store.close(), 0)
 
 
-# Of these a value is a place, a file or a person's choice that a wrong one would keep from starting, or it changes the log itself.
+# Of these a value is a place, a file, a pool that needs a GPU or a choice that a wrong one would keep from starting, or it changes the log itself.
 NOT_TRIED = {"config", "help", "log-level", "log-json", "secret-file", "listen", "metrics-listen", "metadata-listen", "tenants",
-             "host", "master", "http-listen", "clients-listen", "ssd-path", "tenant", "transport", "ssd", "segment-size"}
+             "host", "master", "http-listen", "clients-listen", "ssd-path", "tenant", "transport", "ssd", "segment-size",
+             "enable-egm-store-pool", "egm-numa-nodes", "egm-handle-type"}
 
 
 def three_values(kind, default, choices):
@@ -143,6 +144,8 @@ def three_values(kind, default, choices):
         return ["%dms" % (int(number) * {"ms": 1, "s": 1000, "m": 60000, "h": 3600000}[unit] + step * i) for i in (1, 2, 3)]
     if kind == "ratio":
         return ["%.2f" % (float(default) - 0.01 * i) for i in (1, 2, 3)]
+    if kind == "size":
+        return ["%dGiB" % i for i in (1, 2, 3)]
     if kind == "number":
         return [str(int(default) - i if int(default) > 10 else int(default) + i) for i in (1, 2, 3)]
     return ["name%d" % i for i in (1, 2, 3)]

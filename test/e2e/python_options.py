@@ -4,8 +4,10 @@
 
 import ctypes
 import os
+import signal
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import check, check_equal, check_in, eventually, main, test, yolk_path
@@ -315,6 +317,17 @@ def dummy_refusals(context):
     fails("a secret", -601, MIB, MIB, "127.0.0.1:" + guarded_port)
     fails("a pool larger than any", -600, 1 << 50, MIB, "127.0.0.1:" + port)
     check_in("127.0.0.1:" + guarded_port, said["a secret"])
+    # How long it may take is the environment's: there is no place for it among the arguments.
+    node.signal(signal.SIGSTOP)
+    os.environ["YOLK_TIMEOUT"], begun = "1500ms", time.monotonic()
+    fails("nobody answers", -901, MIB, MIB, "127.0.0.1:" + port)
+    took = time.monotonic() - begun
+    check(took < 10, "%.1f s" % took)
+    os.environ["YOLK_TIMEOUT"] = "soon"
+    fails("a time", -600, MIB, MIB, "127.0.0.1:" + port)
+    check_in("YOLK_TIMEOUT is 'soon'", said["a time"])
+    del os.environ["YOLK_TIMEOUT"]
+    node.signal(signal.SIGCONT)
     check_equal(len(set(said.values())), len(said), "%s" % said)
     # A port that is taken, at the program under upstream's name; the default one is nobody's wish.
     taken = context.start(os.path.join(os.path.dirname(yolk_path()), "mooncake_client"), "--master_server_address", address,

@@ -467,6 +467,7 @@ mkdir "$place/wheels"
 cp "$3"/*.whl "$place/wheels"
 cp "$4" "$place/try-wheels"
 mount -t proc none "$place/proc"
+unset TMPDIR # of this machine
 exec chroot "$place" /try-wheels /wheels
 """
     place = context.path("debian")

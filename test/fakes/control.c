@@ -14,10 +14,13 @@ struct fake_cuda fake = {
     .gpus = 1,
     .version = 13000,
     .ptx = 90,
+    .wrong_sums = UINT64_MAX,
     .bus = 0x1b,
     .same_pointer = true,
     .pinned_max = UINT64_MAX,
     .log_fd = -1,
+    .node_count = 1,
+    .host_numa = true,
 };
 
 static struct {
@@ -132,6 +135,8 @@ cuda_result fake_enter(const char *name, unsigned needs)
     cuda_result error = CUDA_OK;
     pthread_mutex_lock(&fake.lock);
     count_call(name);
+    while (strcmp(fake.stalled, name) == 0)
+        pthread_cond_wait(&fake.moved, &fake.lock);
     if (fake.ended) {
         if (fake.strict_exit) {
             dprintf(STDERR_FILENO, "fake CUDA: %s after the driver's end\n", name);
@@ -176,6 +181,13 @@ static void disarm(void)
     fake.rule_count = 0;
 }
 
+static void set_nodes(int count)
+{
+    fake.node_count = count;
+    for (int i = 0; i < FAKE_GPUS; i++)
+        fake.numa_of[i] = i % count;
+}
+
 static void reset(void)
 {
     disarm();
@@ -189,9 +201,39 @@ static void reset(void)
     fake.missing_count = 0;
     fake.ptx = 90;
     fake.run_text = false;
+    fake.wrong_sums = UINT64_MAX;
     fake.fabric = false;
     fake.pinned_max = UINT64_MAX;
     fake.launches = fake.batches = 0;
+    fake.host = fake.domain = fake.first_gpu = 0;
+    fake.host_numa = true;
+    fake.stalled[0] = '\0';
+    set_nodes(1);
+    memset(fake.granularity, 0, sizeof(fake.granularity));
+}
+
+/* What makes one machine differ from another. */
+static bool set_machine(const char *what, const char *value)
+{
+    long number = 0, second = 0;
+    int fields = sscanf(value, "%ld %ld", &number, &second);
+    if (strcmp(what, "host") == 0)
+        fake.host = (int)number;
+    else if (strcmp(what, "domain") == 0)
+        fake.domain = (int)number;
+    else if (strcmp(what, "first") == 0)
+        fake.first_gpu = (int)number;
+    else if (strcmp(what, "hostnuma") == 0)
+        fake.host_numa = number != 0;
+    else if (strcmp(what, "nodes") == 0 && number > 0 && number <= FAKE_NODES)
+        set_nodes((int)number);
+    else if (strcmp(what, "numa") == 0 && fields == 2 && number >= 0 && number < FAKE_GPUS)
+        fake.numa_of[number] = (int)second;
+    else if (strcmp(what, "granularity") == 0 && fields == 2 && number >= 0 && number < FAKE_NODES)
+        fake.granularity[number] = (size_t)second;
+    else
+        return false;
+    return true;
 }
 
 static void set(const char *command, const char *what, const char *value)
@@ -205,6 +247,8 @@ static void set(const char *command, const char *what, const char *value)
         snprintf(fake.missing[fake.missing_count++], sizeof(fake.missing[0]), "%.63s", value);
     else if (strcmp(what, "ptx") == 0)
         fake.ptx = (int)number;
+    else if (strcmp(what, "wrongsums") == 0)
+        fake.wrong_sums = (uint64_t)number;
     else if (strcmp(what, "text") == 0)
         fake.run_text = number != 0;
     else if (strcmp(what, "bus") == 0)
@@ -217,7 +261,7 @@ static void set(const char *command, const char *what, const char *value)
         fake.same_pointer = number != 0;
     else if (strcmp(what, "strictexit") == 0)
         fake.strict_exit = number != 0;
-    else
+    else if (!set_machine(what, value))
         wrong(command);
 }
 
@@ -242,6 +286,7 @@ static long count(const char *command, const char *what)
                  {"pinned", FAKE_PINNED},
                  {"gpu", FAKE_DEVICE},
                  {"vmm", FAKE_VMM},
+                 {"ipc", FAKE_IPC},
                  {"managed", FAKE_MANAGED}};
     const struct {
         const char *name;
@@ -299,6 +344,8 @@ static long run(const char *command)
         fake_run_late();
     else if (strcmp(verb, "die") == 0)
         fake.death = (int)strtol(word, NULL, 10);
+    else if (strcmp(verb, "stall") == 0)
+        snprintf(fake.stalled, sizeof(fake.stalled), "%s", word);
     else if (strcmp(verb, "calls") == 0)
         return (long)fake_calls(word);
     else if (strcmp(verb, "count") == 0)

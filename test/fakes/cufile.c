@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@ struct fake_cufile cufile = {
 int cufile_enter(const char *name)
 {
     unsigned i = 0;
+    if (cufile.ended) /* S16: nor may it be called any more */
+        raise(SIGSEGV);
     pthread_mutex_lock(&cufile.lock);
     while (i < CALLS_MAX - 1 && cufile.calls[i].name[0] != '\0' &&
            strcmp(cufile.calls[i].name, name) != 0)
@@ -37,8 +40,11 @@ int cufile_enter(const char *name)
         if (strcmp(cufile.rules[i].name, name) != 0)
             continue;
         unsigned long call = ++cufile.rules[i].seen;
-        if (call >= cufile.rules[i].first && call <= cufile.rules[i].last)
-            return cufile.rules[i].error;
+        if (call < cufile.rules[i].first || call > cufile.rules[i].last)
+            continue;
+        if (cufile.rules[i].error == -SIGKILL)
+            raise(SIGKILL);
+        return cufile.rules[i].error;
     }
     return CUFILE_OK;
 }
@@ -257,6 +263,26 @@ struct fault cufile_draw_fault(void)
             return cufile_leave(entered_);                                                         \
     } while (0)
 
+static bool is_in_use(void)
+{
+    bool any = cufile.open || cufile.batches != NULL;
+    for (int i = 0; i < FILES_MAX; i++)
+        any = any || cufile.files[i].used;
+    for (int i = 0; i < BUFFERS_MAX; i++)
+        any = any || cufile.buffers[i].size != 0;
+    return any;
+}
+
+/* S16. The lock is whoever's. */
+static void at_exit(void)
+{
+    if (getpid() == cufile.opener && is_in_use()) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    cufile.ended = true;
+}
+
 FAKE_API struct cufile_error cuFileDriverOpen(void);
 FAKE_API struct cufile_error cuFileDriverOpen(void)
 {
@@ -267,6 +293,9 @@ FAKE_API struct cufile_error cuFileDriverOpen(void)
         pthread_cond_wait(&cufile.moved, &cufile.lock);
     if (cufile.open_error != 0)
         return cufile_leave(cufile.open_error);
+    if (cufile.opener == 0 && atexit(at_exit) != 0)
+        abort();
+    cufile.opener = getpid();
     cufile.open = true;
     return cufile_leave(CUFILE_OK);
 }

@@ -14,13 +14,13 @@
  * when the I/O runs, not at the submission set order fifo|lifo     of completions set sparse N at
  * most N events in one answer set delay N             each entry takes N status calls more set
  * cancel obey|ignore|error hold 0|1                nothing in any batch moves on fail NAME N ERROR
- * [K]   the N-th call from now on answers ERROR, and K-1 more (0: all further) io N short BYTES the
- * N-th entry submitted from now on moves so many bytes io N status S [RESULT]  ... ends with the
- * status S and moves nothing io N late S             ... ends with the status S, and its bytes move
- * at the command `late` io N twice              ... is told twice, the second time as PENDING io N
- * stranger           ... is told together with an event that has no such cookie refuse N ERROR a
- * submission stops before the N-th entry submitted from now on and answers ERROR; those before it
- * are in the batch late | release calls NAME count
+ * [K]   the N-th call from now on answers ERROR, and K-1 more (0: all further); with -9 the process
+ * is killed there io N short BYTES the N-th entry submitted from now on moves so many bytes io N
+ * status S [RESULT]  ... ends with the status S and moves nothing io N late S             ... ends
+ * with the status S, and its bytes move at the command `late` io N twice              ... is told
+ * twice, the second time as PENDING io N stranger           ... is told together with an event that
+ * has no such cookie refuse N ERROR a submission stops before the N-th entry submitted from now on
+ * and answers ERROR; those before it are in the batch late | release calls NAME count
  * handles|buffers|batches|inflight|registrations|submissions|largest largest: entries of the
  * largest submission
  *
@@ -39,6 +39,13 @@
  *   S12 each I/O leaves a context more on its thread's stack
  *   S13 driver open spins for ever where there is no /proc/modules, and calls exit(1) in the middle
  * of I/O when the CUDA driver fails it
+ *   S15 entries that had ended, but were not told, before a status call that failed (`io N error
+ * 1`) are never told, though their bytes move S14 an entry added to a handle that has others under
+ * way may never be told, though its bytes move
+ *
+ * SEEN of libcufile 1.15.1 on an H200:
+ *   S16 a process that exits with the driver open, or with something registered, dies by SIGSEGV in
+ * the library's own function of atexit
  *
  * UNVERIFIED, taken as written here until a run with direct I/O settles it:
  *   F1  S4 and S7 hold for direct I/O too
@@ -52,6 +59,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "device/cufile_abi.h"
 
@@ -105,6 +113,8 @@ struct fake_cufile {
     pthread_cond_t moved;
     bool open, direct, udev, late, lifo, hold;
     int version, cancel, open_error;
+    pid_t opener;       /* the process that opened the driver */
+    _Atomic bool ended; /* the library's own end has run */
     bool open_abort, open_hang;
     unsigned batch_max, pool, sparse, delay;
     unsigned long buffers_max;

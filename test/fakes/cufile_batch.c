@@ -196,8 +196,13 @@ FAKE_API struct cufile_error cuFileBatchIOGetStatus(cufile_batch handle, unsigne
         events[found++] = batch->extra[--batch->extra_count];
     while (found < max && error == CUFILE_OK && (entry = take(batch)) != NULL) {
         struct cufile_event event;
+        bool loses = entry->fault.kind == FAULT_ERROR && entry->fault.value == 1;
         if (finish(batch, entry, &event, &error))
             events[found++] = event;
+        while (loses && (entry = take(batch)) != NULL) { /* S15 */
+            int ignored;
+            (void)finish(batch, entry, &event, &ignored);
+        }
     }
     for (struct entry *e = batch->first; e != NULL; e = e->next)
         e->delay -= e->delay > 0;

@@ -37,7 +37,8 @@ FAKE_API cuda_result cuDeviceGetUuid_v2(struct cuda_uuid *uuid, cuda_ordinal dev
 {
     ENTER("cuDeviceGetUuid", STARTED);
     memset(uuid, 0xfa, sizeof(*uuid));
-    uuid->bytes[15] = (uint8_t)device;
+    uuid->bytes[14] = (uint8_t)(0xfa - fake.host);
+    uuid->bytes[15] = (uint8_t)(fake.first_gpu + device);
     LEAVE(CUDA_OK);
 }
 
@@ -62,8 +63,9 @@ FAKE_API cuda_result cuDeviceGetPCIBusId(char *text, int size, cuda_ordinal devi
 FAKE_API cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_ordinal device);
 FAKE_API cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_ordinal device)
 {
-    (void)device;
     ENTER("cuDeviceGetAttribute", STARTED);
+    if (device < 0 || device >= fake.gpus)
+        LEAVE(CUDA_ERR_INVALID_DEVICE);
     switch (attribute) { /* as seen on an H200 */
     case CUDA_DEVICE_MULTIPROCESSORS:
         *value = 132;
@@ -71,8 +73,13 @@ FAKE_API cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_ordina
     case CUDA_DEVICE_COMPUTE_MAJOR:
         *value = 9;
         break;
-    case CUDA_DEVICE_COMPUTE_MINOR:
     case CUDA_DEVICE_HOST_NUMA_ID:
+        *value = fake.numa_of[device];
+        break;
+    case CUDA_DEVICE_HOST_NUMA_VMM:
+        *value = fake.host_numa;
+        break;
+    case CUDA_DEVICE_COMPUTE_MINOR:
     case CUDA_DEVICE_HOST_NUMA_MULTINODE_IPC:
         *value = 0;
         break;
@@ -84,7 +91,6 @@ FAKE_API cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_ordina
     case CUDA_DEVICE_READ_ONLY_HOST_REGISTER:
     case CUDA_DEVICE_DMA_BUF:
     case CUDA_DEVICE_FABRIC: /* though no handle can be made */
-    case CUDA_DEVICE_HOST_NUMA_VMM:
         *value = 1;
         break;
     default:
@@ -106,6 +112,8 @@ static const struct {
     {CUDA_ERR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {CUDA_ERR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {CUDA_ERR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_ERR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {CUDA_ERR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {CUDA_ERR_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",

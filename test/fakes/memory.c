@@ -25,7 +25,7 @@ struct fake_allocation *fake_find(uintptr_t address)
     return NULL;
 }
 
-static struct fake_allocation *take(void)
+struct fake_allocation *fake_take(void)
 {
     for (unsigned i = 0; i < fake.allocation_count; i++) {
         if (fake.allocations[i].kind == FAKE_NONE)
@@ -41,8 +41,8 @@ static bool may(const struct fake_allocation *a, int ordinal, bool write)
         return (a->access >> ordinal & 1) != 0;
     if (a->kind == FAKE_REGISTERED && write && (a->flags & CUDA_HOST_READ_ONLY))
         return false;
-    /* Peers are not switched on, so a GPU reaches its own memory only. */
-    return a->kind != FAKE_DEVICE || a->ordinal == ordinal;
+    /* Peers are not switched on, so a GPU reaches its own memory only, and what it has opened. */
+    return (a->kind != FAKE_DEVICE && a->kind != FAKE_IPC) || a->ordinal == ordinal;
 }
 
 uint8_t *fake_reach(int ordinal, uintptr_t address, size_t size, bool write, bool *ordinary)
@@ -66,7 +66,7 @@ FAKE_API void *fake_cuda_shadow(const void *pointer, size_t size)
 }
 
 /* A hidden mapping for the program and an open one for the fake, of the same bytes. */
-static bool map_twice(struct fake_allocation *a, int fd, size_t size)
+bool fake_map_twice(struct fake_allocation *a, int fd, size_t size)
 {
     void *hidden = mmap(NULL, size + GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     void *shadow = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -84,17 +84,17 @@ FAKE_API cuda_result cuMemAlloc_v2(cuda_pointer *pointer, size_t size);
 FAKE_API cuda_result cuMemAlloc_v2(cuda_pointer *pointer, size_t size)
 {
     ENTER("cuMemAlloc", STARTED | CONTEXT | UNSAFE);
-    struct fake_allocation *a = size > 0 ? take() : NULL;
+    struct fake_allocation *a = size > 0 ? fake_take() : NULL;
     if (a == NULL)
         LEAVE(size == 0 ? CUDA_ERR_INVALID_VALUE : CUDA_ERR_OUT_OF_MEMORY);
     int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
     size_t whole = round_up(size, PAGE);
     struct fake_allocation made = {.ordinal = fake_current()->ordinal, .size = size};
-    if (fd < 0 || ftruncate(fd, (off_t)whole) != 0 || !map_twice(&made, fd, whole)) {
+    if (fd < 0 || ftruncate(fd, (off_t)whole) != 0 || !fake_map_twice(&made, fd, whole)) {
         close(fd);
         LEAVE(CUDA_ERR_OUT_OF_MEMORY);
     }
-    close(fd);
+    made.fd = fd;
     made.kind = FAKE_DEVICE;
     made.id = fake_next_id();
     *a = made;
@@ -110,8 +110,10 @@ FAKE_API cuda_result cuMemFree_v2(cuda_pointer pointer)
     struct fake_allocation *a = fake_find(pointer);
     if (a == NULL || a->base != pointer || (a->kind != FAKE_DEVICE && a->kind != FAKE_MANAGED))
         LEAVE(CUDA_ERR_INVALID_VALUE);
-    if (a->kind == FAKE_DEVICE)
+    if (a->kind == FAKE_DEVICE) {
         munmap((void *)a->base, a->mapped_size);
+        close(a->fd);
+    }
     munmap(a->shadow, a->mapped_size);
     a->kind = FAKE_NONE;
     LEAVE(CUDA_OK);
@@ -119,7 +121,7 @@ FAKE_API cuda_result cuMemFree_v2(cuda_pointer pointer)
 
 static cuda_result alloc_host(void **pointer, size_t size, enum fake_kind kind, unsigned flags)
 {
-    struct fake_allocation *a = take();
+    struct fake_allocation *a = fake_take();
     size_t whole = round_up(size, PAGE);
     if (size == 0)
         return CUDA_ERR_INVALID_VALUE;
@@ -196,7 +198,7 @@ FAKE_API cuda_result cuMemHostRegister_v2(void *pointer, size_t size, unsigned f
 {
     uintptr_t base = (uintptr_t)pointer;
     ENTER("cuMemHostRegister", STARTED | CONTEXT | UNSAFE);
-    struct fake_allocation *a = take();
+    struct fake_allocation *a = fake_take();
     if (pointer == NULL || size == 0)
         LEAVE(CUDA_ERR_INVALID_VALUE);
     for (unsigned i = 0; i < fake.allocation_count; i++) { /* U5 */
@@ -245,23 +247,24 @@ FAKE_API cuda_result cuMemHostGetDevicePointer_v2(cuda_pointer *device, void *po
     LEAVE(CUDA_OK);
 }
 
-FAKE_API cuda_result cuMemHostGetFlags(unsigned *flags, void *pointer);
-FAKE_API cuda_result cuMemHostGetFlags(unsigned *flags, void *pointer)
-{
-    ENTER("cuMemHostGetFlags", STARTED);
-    struct fake_allocation *a = fake_find((uintptr_t)pointer);
-    if (a == NULL || a->kind != FAKE_PINNED)
-        LEAVE(CUDA_ERR_INVALID_VALUE); /* U2 */
-    *flags = a->flags;
-    LEAVE(CUDA_OK);
-}
-
 /* ---- attributes of pointers ---- */
+
+/* What the driver calls the range of an address. */
+static struct fake_addresses range_of(const struct fake_allocation *a)
+{
+    if (a == NULL)
+        return (struct fake_addresses){0, 0};
+    for (unsigned i = 0; i < FAKE_ALLOCATIONS && a->kind == FAKE_VMM; i++) { /* U2 */
+        if (a->base - fake.addresses[i].base < fake.addresses[i].size)
+            return fake.addresses[i];
+    }
+    return (struct fake_addresses){a->base, a->size};
+}
 
 static bool value_of(const struct fake_allocation *a, int attribute, cuda_pointer pointer,
                      void *value)
 {
-    bool device = a != NULL && a->kind == FAKE_DEVICE;
+    bool device = a != NULL && (a->kind == FAKE_DEVICE || a->kind == FAKE_IPC);
     if (a != NULL && a->kind == FAKE_VMM)
         device = a->handle->location.type == CUDA_LOCATION_DEVICE;
     switch (attribute) {
@@ -286,10 +289,10 @@ static bool value_of(const struct fake_allocation *a, int attribute, cuda_pointe
         *(int *)value = a != NULL ? a->ordinal : -2;
         return a != NULL;
     case CUDA_POINTER_RANGE_START:
-        *(cuda_pointer *)value = a != NULL ? a->base : 0;
+        *(cuda_pointer *)value = range_of(a).base;
         return a != NULL;
     case CUDA_POINTER_RANGE_SIZE:
-        *(size_t *)value = a != NULL ? a->size : 0;
+        *(size_t *)value = range_of(a).size;
         return a != NULL;
     default:
         return false;

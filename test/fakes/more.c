@@ -119,6 +119,20 @@ FAKE_API cuda_result cuPointerSetAttribute(const void *value, int attribute, cud
     return CUDA_OK;
 }
 
+/* For tests of those who had it before; nothing of ours asks for it. */
+FAKE_API cuda_result cuCtxEnablePeerAccess(cuda_context peer, unsigned flags)
+{
+    static unsigned reached[FAKE_GPUS]; /* bit i: of GPU i */
+    ENTER("cuCtxEnablePeerAccess", STARTED | CONTEXT | UNSAFE);
+    if (peer == NULL || flags != 0)
+        LEAVE(CUDA_ERR_INVALID_VALUE);
+    unsigned *here = &reached[fake_current()->ordinal], bit = 1u << peer->ordinal;
+    if (*here & bit)
+        LEAVE(CUDA_ERR_PEER_ACCESS_ALREADY_ENABLED);
+    *here |= bit;
+    LEAVE(CUDA_OK);
+}
+
 /* Looked for, but not called on the paths of compatibility mode. */
 #define NOT_HERE(name)                                                                             \
     FAKE_API cuda_result name(void)                                                                \
@@ -127,9 +141,6 @@ FAKE_API cuda_result cuPointerSetAttribute(const void *value, int attribute, cud
     }
 NOT_HERE(cuIpcGetEventHandle)
 NOT_HERE(cuIpcOpenEventHandle)
-NOT_HERE(cuIpcOpenMemHandle_v2)
-NOT_HERE(cuIpcCloseMemHandle)
-NOT_HERE(cuIpcGetMemHandle)
 NOT_HERE(cuLaunchHostFunc)
 NOT_HERE(cuStreamWaitValue32)
 NOT_HERE(cuStreamWriteValue32)
@@ -138,6 +149,5 @@ NOT_HERE(cuStreamWriteValue32_v2)
 NOT_HERE(cuMemcpyPeer)
 NOT_HERE(cuMemcpyPeerAsync)
 NOT_HERE(cuMemsetD8_v2)
-NOT_HERE(cuCtxEnablePeerAccess)
 NOT_HERE(cuEventElapsedTime)
 NOT_HERE(cuGetExportTable)

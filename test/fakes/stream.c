@@ -363,9 +363,23 @@ static bool is_one_piece(uintptr_t address, size_t size)
     return true;
 }
 
+/* U20: what of it lies in the first of several allocations that are mapped side by side. */
+static size_t first_piece(uintptr_t address, size_t size)
+{
+    const struct fake_allocation *a = fake_find(address);
+    size_t left = a != NULL ? a->size - (address - a->base) : size;
+    const struct fake_allocation *next = left < size ? fake_find(address + left) : NULL;
+    return next != NULL && a->kind == FAKE_VMM && next->kind == FAKE_VMM ? left : size;
+}
+
 static cuda_result put_copy(cuda_pointer to, cuda_pointer from, size_t size,
                             struct CUstream_st *stream)
 {
+    size_t piece = first_piece(to, first_piece(from, size));
+    if (piece < size) {
+        cuda_result error = put_copy(to, from, piece, stream);
+        return error != CUDA_OK ? error : put_copy(to + piece, from + piece, size - piece, stream);
+    }
     bool ordinary_to, ordinary_from;
     int ordinal = stream->ordinal;
     struct fake_op op = {.kind = FAKE_COPY, .to = to, .from = from, .size = size};
@@ -450,7 +464,7 @@ FAKE_API cuda_result cuModuleLoadDataEx(cuda_module *module, const void *image, 
             log_size = (size_t)(uintptr_t)values[i];
     }
     bool read = sscanf(image, ".version %d.%d", &major, &minor) == 2;
-    if (!read || 10 * major + minor > fake.ptx || strstr(image, ".entry yolk_gather(") == NULL) {
+    if (!read || 10 * major + minor > fake.ptx || strstr(image, ".entry ") == NULL) {
         if (log != NULL && log_size > 0)
             snprintf(log, log_size, "ptxas fatal: Unsupported .version %d.%d; current is %d.%d",
                      major, minor, fake.ptx / 10, fake.ptx % 10);
@@ -480,7 +494,9 @@ FAKE_API cuda_result cuModuleGetFunction(cuda_function *function, cuda_module mo
                                          const char *name)
 {
     ENTER("cuModuleGetFunction", STARTED | CONTEXT);
-    if (strcmp(name, "yolk_gather") != 0)
+    char entry[64];
+    snprintf(entry, sizeof(entry), ".entry %.40s(", name);
+    if (strstr(module->text, entry) == NULL)
         LEAVE(CUDA_ERR_NOT_FOUND);
     *function = (cuda_function)module;
     LEAVE(CUDA_OK);
@@ -515,14 +531,24 @@ FAKE_API cuda_result cuLaunchKernel(cuda_function function, unsigned grid_x, uns
     LEAVE(CUDA_OK);
 }
 
+static bool run_piece_of_gather(int ordinal, uint64_t to, uint64_t from, uint64_t size)
+{
+    bool ordinary;
+    uint8_t *target = fake_reach(ordinal, to, size, true, &ordinary);
+    const uint8_t *source = fake_reach(ordinal, from, size, false, &ordinary);
+    if (target != NULL && source != NULL)
+        memcpy(target, source, size);
+    return target != NULL && source != NULL;
+}
+
 /* The list is read when the kernel runs, as a GPU does it. */
 bool fake_run_kernel(int ordinal, const struct fake_op *op)
 {
     struct piece {
         uint64_t to, from, size, unused;
     } piece;
-    bool ordinary;
-    if (fake.run_text)
+    bool ordinary, gather = strstr(op->text, ".entry yolk_gather(") != NULL;
+    if (fake.run_text || (!gather && strstr(op->text, ".entry yolk_checksum(") == NULL))
         return fake_run_text(ordinal, op->text, op);
     for (uint64_t i = 0; i < op->count; i++) {
         const uint8_t *entry =
@@ -530,11 +556,9 @@ bool fake_run_kernel(int ordinal, const struct fake_op *op)
         if (entry == NULL)
             return false;
         memcpy(&piece, entry, sizeof(piece));
-        uint8_t *to = fake_reach(ordinal, piece.to, piece.size, true, &ordinary);
-        const uint8_t *from = fake_reach(ordinal, piece.from, piece.size, false, &ordinary);
-        if (to == NULL || from == NULL)
+        if (!(gather ? run_piece_of_gather : fake_run_checksum)(ordinal, piece.to, piece.from,
+                                                                piece.size))
             return false;
-        memcpy(to, from, piece.size);
     }
     return true;
 }

@@ -22,6 +22,7 @@ static const struct {
     {"cuCtxPopCurrent", 4000, "cuCtxPopCurrent_v2"},
     {"cuStreamDestroy", 4000, "cuStreamDestroy_v2"},
     {"cuEventDestroy", 4000, "cuEventDestroy_v2"},
+    {"cuIpcOpenMemHandle", 11000, "cuIpcOpenMemHandle_v2"},
     {"cuStreamBeginCapture", 10010, "cuStreamBeginCapture_v2"},
 };
 

@@ -10,9 +10,16 @@ On a machine without a compiler: --pack FILE.tar.gz writes the fuzzers (which ne
 else), the kept inputs and this program. There: tar xzf FILE.tar.gz && python3 fuzz/campaign.py --seconds 3600 --jobs 8
 --binaries fuzz/fuzzers --corpus fuzz/corpus; `tar czf back.tar.gz fuzz/corpus` brings home what was found, and
 scripts/fuzz --take back.tar.gz adds of it what is new here.
+
+--tally FILE adds what ran without a finding to a table: for each fuzzer, as it is now (another source of it begins anew),
+the processor time that it really had, on a busy machine much less than --seconds, and its inputs. Those that have least of
+their hour run first, those that have it do not run unless named; so an hour each comes together over several runs.
 """
 import argparse
+import base64
 import concurrent.futures
+import datetime
+import hashlib
 import os
 import re
 import shutil
@@ -20,7 +27,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -29,25 +36,103 @@ LIMITS = ("-len_control=0", "-max_len=4096", "-timeout=20", "-rss_limit_mb=2048"
 BUILD_OPTIONS = ["-DCMAKE_C_COMPILER=clang", "-DYOLK_TESTS=OFF", "-DYOLK_FUZZ=ON", "-DYOLK_SANITIZE=address"]
 
 
+SAID_LINES = 100
+HOUR = 3600
+TALLY_HEAD = "# fuzzer\tsource\tprocessor seconds\tmissing of an hour\tinputs\tlast run\n"
+
+
+def sources():
+    """Of all fuzzers: {name: path}."""
+    return {file[:-len("_fuzz.c")]: os.path.join(folder, file) for top in ("src", "test")
+            for folder, _, files in os.walk(os.path.join(ROOT, top)) for file in files if file.endswith("_fuzz.c")}
+
+
 def names():
-    """Of all fuzzers, from their sources."""
-    return sorted(file[:-len("_fuzz.c")] for top in ("src", "test") for _, _, files in os.walk(os.path.join(ROOT, top))
-                  for file in files if file.endswith("_fuzz.c"))
+    return sorted(sources())
+
+
+class Tally:
+    """The table of --tally: seconds and inputs that each fuzzer had since it last changed. Written by one run at a time."""
+
+    def __init__(self, path):
+        self.path, self.lock = path, threading.Lock()
+        self.rows = {name: [self.identity(source), 0, 0, "never"] for name, source in sources().items()}
+        if os.path.exists(path):
+            for number, line in enumerate(open(path), 1):
+                fields = line.rstrip("\n").split("\t")
+                if line.startswith("#"):
+                    continue
+                if len(fields) != 6 or not fields[2].isdigit() or not fields[4].isdigit():
+                    raise SystemExit("%s:%d: not a line of --tally: %r" % (path, number, line))
+                if fields[0] in self.rows and self.rows[fields[0]][0] == fields[1]:
+                    self.rows[fields[0]][1:] = [int(fields[2]), int(fields[4]), fields[5]]
+
+    @staticmethod
+    def identity(source):
+        with open(source, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:12]
+
+    def missing(self, name):
+        return max(0, HOUR - self.rows[name][1])
+
+    def add(self, name, seconds, inputs):
+        with self.lock:
+            row = self.rows[name]
+            row[1:] = [row[1] + round(seconds), row[2] + inputs, datetime.date.today().isoformat()]
+            with open(self.path + ".new", "w") as file:
+                file.write(TALLY_HEAD)
+                for each in sorted(self.rows):
+                    identity, spent, done, last = self.rows[each]
+                    file.write("%s\t%s\t%d\t%d\t%d\t%s\n" % (each, identity, spent, self.missing(each), done, last))
+            os.replace(self.path + ".new", self.path)
 
 
 def executable(binaries, name):
     return os.path.join(binaries, name + "_fuzz")
 
 
+def diagnosis(binaries, name, artifacts, before):
+    """Of each new input that shows a mistake: what the fuzzer says of it with its own words, which -close_fd_mask hides, and
+    the input itself, which libFuzzer prints only where it is short. So a run whose folders are gone can be repeated."""
+    text = ""
+    for file in sorted(set(os.listdir(artifacts)) - before):
+        if not file.startswith(name + "-"):
+            continue
+        path = os.path.join(artifacts, file)
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            try:
+                said = "exit status %s" % subprocess.run([executable(binaries, name), *LIMITS, path], stdout=output,
+                                                         stderr=subprocess.STDOUT, timeout=120, check=False).returncode
+            except subprocess.TimeoutExpired:
+                said = "no end within 120 s"
+            output.seek(0)
+            lines = output.read().splitlines()
+        if len(lines) > 2 * SAID_LINES:
+            lines[SAID_LINES:-SAID_LINES] = ["... %d lines ..." % (len(lines) - 2 * SAID_LINES)]
+        with open(path, "rb") as shown:
+            text += "\n%s again, alone: %s\n%s\n%s as base64, to be kept in test/fuzz/corpus/%s:\n%s\n" % (
+                file, said, "\n".join(lines), file, name, base64.b64encode(shown.read()).decode())
+    return text
+
+
 def fuzz(binaries, name, seconds, kept, found, artifacts):
-    """New inputs go to the folder `found`. -> (exit status, executions or None, seconds it really took, output)"""
+    """New inputs go to the folder `found`. -> (exit status, executions or None, processor seconds it had, output)"""
     command = [executable(binaries, name), "-max_total_time=%d" % seconds, *LIMITS, "-close_fd_mask=3",
                "-print_final_stats=1", "-artifact_prefix=%s/%s-" % (artifacts, name), found, kept]
-    begin = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                          check=False, timeout=seconds + 300)
-    executed = re.search(r"^stat::number_of_executed_units: +(\d+)$", done.stdout, re.M)
-    return (done.returncode, int(executed.group(1)) if executed else None, time.monotonic() - begin, done.stdout)
+    before = set(os.listdir(artifacts))
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        watch = threading.Timer(seconds + 300, child.kill)
+        watch.start()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        watch.cancel()
+        output.seek(0)
+        text = output.read()
+    if child.returncode != 0:
+        text += diagnosis(binaries, name, artifacts, before)
+    executed = re.search(r"^stat::number_of_executed_units: +(\d+)$", text, re.M)
+    return (child.returncode, int(executed.group(1)) if executed else None, usage.ru_utime + usage.ru_stime, text)
 
 
 def merge(binaries, name, kept, found):
@@ -63,6 +148,10 @@ def merge(binaries, name, kept, found):
 def campaign(arguments, binaries, wanted):
     findings = os.path.join(os.path.dirname(os.path.abspath(binaries)), "findings")
     os.makedirs(findings, exist_ok=True)
+    tally = Tally(arguments.tally) if arguments.tally else None
+    if tally:
+        wanted = sorted((name for name in wanted if name in arguments.names or tally.missing(name) > 0),
+                        key=tally.missing, reverse=True)
 
     def one(name):
         kept = os.path.join(arguments.corpus, name)
@@ -70,7 +159,9 @@ def campaign(arguments, binaries, wanted):
         with tempfile.TemporaryDirectory() as found:
             status, executed, took, output = fuzz(binaries, name, arguments.seconds, kept, found, findings)
             if status != 0:
-                return name, took, executed, 0, "\n".join(output.splitlines()[-60:])
+                return name, took, executed, 0, output
+            if tally:
+                tally.add(name, took, executed or 0)
             added = 0 if arguments.no_merge else merge(binaries, name, kept, found)
             return (name, took, executed, added, None) if isinstance(added, int) else (name, took, executed, 0, added)
 
@@ -78,13 +169,13 @@ def campaign(arguments, binaries, wanted):
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for run in concurrent.futures.as_completed([pool.submit(one, name) for name in wanted]):
             name, took, executed, added, trouble = run.result()
-            print("%-14s %6.0f s %12s inputs, %4d kept%s" % (name, took, executed if executed is not None else "?", added,
+            print("%-14s %6.0f s of a processor %12s inputs, %4d kept%s" % (name, took, executed if executed is not None else "?", added,
                                                             "  FOUND SOMETHING" if trouble else ""), flush=True)
             total, spent = total + (executed or 0), spent + took
             if trouble:
                 wrong.append(name)
                 print(trouble)
-    print("%d fuzzers, %.0f s, %d inputs, %d found something" % (len(wanted), spent, total, len(wrong)))
+    print("%d fuzzers, %.0f s of a processor, %d inputs, %d found something" % (len(wanted), spent, total, len(wrong)))
     if wrong:
         print("inputs that show it: %s" % ", ".join(sorted(os.path.join(findings, f) for f in os.listdir(findings))))
     return 1 if wrong else 0
@@ -133,6 +224,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="of each (60)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (all processors)")
     parser.add_argument("--no-merge", action="store_true", help="leave the kept inputs as they are")
+    parser.add_argument("--tally", metavar="FILE", help="add the time and inputs of each to this table")
     parser.add_argument("--corpus", default=CORPUS, help="the folder of kept inputs")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build-fuzz"))
     parser.add_argument("--binaries", metavar="DIR", help="fuzzers that are built already")
@@ -149,6 +241,8 @@ def main():
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error("%s: no such fuzzer; there are %s" % (", ".join(unknown), " ".join(known)))
+    if arguments.tally and not set(known) <= set(names()):
+        parser.error("--tally needs the sources of the fuzzers, to know when one changed")
     wanted = arguments.names or known
     if arguments.list:
         print("\n".join(known))

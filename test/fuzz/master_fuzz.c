@@ -13,7 +13,7 @@
 #include "master/policy.h"
 #include "wire/msg.h"
 
-enum { NUMBERS = 64, TEXTS = 16, TEXT_SIZE = 96, CONNECTIONS = 3 };
+enum { NUMBERS = 64, TEXTS = 16, TEXT_SIZE = 96, CONNECTIONS = 3, ROOM_SIZE = 256 };
 
 struct world {
     struct fuzz_input in;
@@ -95,15 +95,41 @@ static struct wire_view choose_view(struct world *world, uint8_t *room, size_t r
     return view;
 }
 
+/* Up to three descriptors of files that may be registered, or what an earlier message had. */
+static struct wire_view choose_gdss(struct world *world, uint8_t *room)
+{
+    uint8_t how = fuzz_u8(&world->in);
+    struct base_buf buf;
+    base_buf_init(&buf, ROOM_SIZE);
+    for (unsigned i = 0; i < how % 4u; i++) {
+        struct wire_gds gds;
+        memset(gds.owner_client_id, fuzz_u8(&world->in) & 3, sizeof(gds.owner_client_id));
+        memset(gds.storage_id, fuzz_u8(&world->in) & 3, sizeof(gds.storage_id));
+        gds.storage_generation = choose_number(world);
+        gds.value_offset = choose_number(world) << (how & 4 ? 12 : 0);
+        gds.value_size = choose_number(world);
+        gds.allocated_size = (choose_number(world) + 4095) & ~(how & 8 ? UINT64_C(4095) : 0);
+        FUZZ_MUST(wire_gds_append(&buf, how & 16 << i ? NULL : &gds) == YOLK_OK);
+    }
+    if (buf.size > 0)
+        memcpy(room, buf.data, buf.size);
+    struct wire_view view = {room, buf.size};
+    base_buf_free(&buf);
+    return view;
+}
+
 static void choose_message(const struct wire_kind_info *info, struct world *world,
-                           union wire_any *msg, uint8_t rooms[][64])
+                           union wire_any *msg, uint8_t rooms[][ROOM_SIZE])
 {
     memset(msg, 0, sizeof(*msg));
     for (size_t i = 0; i < info->field_count; i++) {
         const struct wire_field *f = &info->fields[i];
         uint8_t *at = msg->bytes + f->offset;
-        if (f->type == WIRE_BIN || f->type == WIRE_STR) {
-            struct wire_view view = choose_view(world, rooms[i], sizeof(rooms[i]));
+        if (f->type == WIRE_GDSS) {
+            struct wire_view view = choose_gdss(world, rooms[i]);
+            memcpy(at, &view, sizeof(view));
+        } else if (f->type == WIRE_BIN || f->type == WIRE_STR) {
+            struct wire_view view = choose_view(world, rooms[i], 64);
             if (f->type == WIRE_BIN && f->size > 0)
                 view.size -= view.size % f->size;
             memcpy(at, &view, sizeof(view));
@@ -119,7 +145,7 @@ static void choose_message(const struct wire_kind_info *info, struct world *worl
 static void deliver(struct world *world)
 {
     struct master_sink sink = {.self = world, .send = on_send};
-    uint8_t how = fuzz_u8(&world->in), rooms[32][64];
+    uint8_t how = fuzz_u8(&world->in), rooms[32][ROOM_SIZE];
     const struct wire_kind_info *info = wire_kind_at(how % wire_kind_count());
     struct base_buf body;
     union wire_any msg;

@@ -22,9 +22,9 @@ static void check_units(const char *text)
         FUZZ_MUST(base_parse_size("size", base_format_size(value, shown, sizeof(shown)), &again) ==
                       YOLK_OK &&
                   again == value);
-    if (base_parse_duration_ms("time", text, &value) == YOLK_OK)
+    if (base_parse_duration_ms("time", text, 1, &value) == YOLK_OK)
         FUZZ_MUST(base_parse_duration_ms("time",
-                                         base_format_duration_ms(value, shown, sizeof(shown)),
+                                         base_format_duration_ms(value, shown, sizeof(shown)), 1,
                                          &again) == YOLK_OK &&
                   again == value);
     if (base_parse_u64("count", text, &value) == YOLK_OK) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two messages of the shm transport. What is taken must mean the same when it is sent on. */
+/* The messages of the shm transport. What is taken must mean the same when it is sent on. */
+#include <string.h>
+
 #include "base/error.h"
 #include "kit.h"
 #include "transport/shm/internal.h"
@@ -20,6 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_MUST(shm_opened_decode(out, &opened_again) == YOLK_OK);
         FUZZ_MUST(opened.size == opened_again.size);
         FUZZ_MUST(opened.map_size == opened_again.map_size);
+    }
+    char text[SHM_FAILED_TEXT], text_again[SHM_FAILED_TEXT];
+    uint8_t failed[SHM_FAILED_SIZE];
+    if (size >= SHM_FAILED_SIZE && shm_failed_decode(data, text) == YOLK_OK) {
+        shm_failed_encode(text, failed);
+        FUZZ_MUST(shm_failed_decode(failed, text_again) == YOLK_OK);
+        FUZZ_MUST(strcmp(text, text_again) == 0);
     }
     return 0;
 }

@@ -2,8 +2,10 @@
 /*
  * A whole extent file whose checksums are all right and whose content is the input's: superblock,
  * frames and records. Opening it makes a sound storage or says why not. What was opened without a
- * word of damage, closed and opened again is the same; what no writer can have written is only
- * sound each time, or refused.
+ * word of damage, closed and opened again is the same. There is one exception: frames more than a
+ * window behind the last one of their epoch, which no writer leaves, are not looked for; frames
+ * written in between can lead to them, and then the file says that it is damaged, for its journal
+ * does not end where it was closed. What was damaged is only sound each time, or refused.
  */
 #include "base/error.h"
 #include "kit.h"
@@ -110,7 +112,7 @@ static void no_line(void *self, const char *line)
     (void)self, (void)line;
 }
 
-static void check(const struct file_system *fs)
+static void check(const struct file_system *fs, bool with_fsck)
 {
     struct random_sim seeded;
     struct storage_options options = {.path = PATH, .capacity_bytes = CAPACITY};
@@ -119,9 +121,11 @@ static void check(const struct file_system *fs)
     random_sim_init(&seeded, 1);
     options.random = random_sim_random(&seeded);
     base_error_clear();
-    int looked = storage_fsck(fs, SLOT0, true, no_line, NULL, &report);
-    FUZZ_MUST(looked == YOLK_OK || yolk_last_error()[0] != '\0');
-    base_error_clear();
+    if (with_fsck) {
+        int looked = storage_fsck(fs, SLOT0, true, no_line, NULL, &report);
+        FUZZ_MUST(looked == YOLK_OK || yolk_last_error()[0] != '\0');
+        base_error_clear();
+    }
     if (storage_open(fs, &options, &s) != YOLK_OK) {
         FUZZ_MUST(yolk_last_error()[0] != '\0');
         return;
@@ -154,7 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         put_frame(file, &in, next);
     FUZZ_MUST(file_fdatasync(file) == YOLK_OK);
     file_close(file);
-    check(&fs);
+    check(&fs, size % 4 == 0); /* a third of all costs */
     file_sim_destroy(sim);
     return 0;
 }

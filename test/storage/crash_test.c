@@ -103,7 +103,9 @@ static void recover(struct crash *c, unsigned depth)
     struct disk *before = depth > 0 ? disk_copy(c->disk) : NULL;
     if (depth > 0)
         disk_record(c->disk);
-    int status = storage_open(&fs, &c->run->options, &s);
+    struct storage_options options = c->run->options;
+    options.boot[1] = !c->killed; /* within one life of the machine recovery is killed only */
+    int status = storage_open(&fs, &options, &s);
     if (status != YOLK_OK)
         fail_msg("event %zu: %s", c->cut, yolk_last_error());
     assert_int_equal(storage_info(s)->damaged, 0);
@@ -248,6 +250,8 @@ static void begin(struct kit *run, uint64_t seed)
 {
     kit_init(run, seed, CAPACITY);
     run->options.journal_bytes = 1u << 20;
+    run->options.unchecked = true;
+    run->options.boot[0] = 1;
     disk_record(run->disk);
     kit_open(run);
 }
@@ -258,7 +262,7 @@ static void every_subset_of_a_short_run(void **state)
     (void)state;
     struct kit run;
     begin(&run, 21);
-    for (unsigned i = 0; i < 260; i++) {
+    for (unsigned i = 0; i < 330; i++) {
         kit_step(&run);
         if (i % 10 == 9)
             kit_settle(&run);
@@ -277,7 +281,7 @@ static void seeded_choices_of_a_wild_run(void **state)
     (void)state;
     struct kit run;
     begin(&run, 22);
-    for (unsigned i = 0; i < 500; i++)
+    for (unsigned i = 0; i < 720; i++)
         kit_step(&run);
     kit_close(&run);
     uint64_t images = crash_everywhere(

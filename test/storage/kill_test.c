@@ -19,6 +19,7 @@
 #include "base/crc32c.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "platform/temporary_kit.h"
 #include "storage/storage.h"
 
 #define BLOCK     4096u
@@ -195,8 +196,8 @@ static void compare(struct known *known)
 static void survives_kills(void **state)
 {
     (void)state;
-    const char *folder = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/yolk-kill-%d", folder != NULL ? folder : "/tmp", (int)getpid());
+    snprintf(path, sizeof path, "yolk-kill-%d", (int)getpid());
+    temporary_path(path);
     snprintf(file, sizeof file, "%s.slot0", path);
     static struct known known[PLACES];
     uint64_t name = 0, committed = 0;

@@ -73,6 +73,8 @@ struct item *kit_reserve(struct kit *kit, uint64_t size)
                           .owned = true,
                           .committed_at = NEVER,
                           .synced_at = NEVER,
+                          .said_at = NEVER,
+                          .written_at = NEVER,
                           .delete_at = NEVER,
                           .deleted_at = NEVER};
     unsigned key = (unsigned)kit_below(kit, KIT_KEYS);
@@ -99,17 +101,23 @@ void kit_write(struct kit *kit, struct item *item)
     assert_non_null(bytes);
     memset(bytes, 0, padded);
     fill(bytes, item->size, (uint64_t)(item - kit->items));
-    item->crc = base_crc32c(0, bytes, item->size);
+    item->unchecked = kit->options.unchecked && kit_below(kit, 3) == 0;
+    item->crc = item->unchecked ? 0 : base_crc32c(0, bytes, item->size);
     assert_int_equal(file_pwrite(storage_file(kit->s), bytes, padded,
                                  storage_info(kit->s)->extent_offset + item->offset),
                      YOLK_OK);
     free(bytes);
-    assert_int_equal(storage_written(kit->s, item->id, item->crc), YOLK_OK);
+    assert_int_equal(item->unchecked ? storage_written_unchecked(kit->s, item->id)
+                                     : storage_written(kit->s, item->id, item->crc),
+                     YOLK_OK);
+    item->written_at = disk_events(kit->disk);
 }
 
 bool kit_journal_begin(struct kit *kit)
 {
     kit->writing = storage_journal_plan(kit->s, &kit->io) == STORAGE_WRITE;
+    for (size_t i = 0; kit->writing && i < kit->count; i++)
+        kit->items[i].said = kit->items[i].synced_once && !kit->sync_failed;
     return kit->writing;
 }
 
@@ -126,6 +134,10 @@ void kit_journal_end(struct kit *kit)
     kit->writing = false;
     int status = file_pwrite(storage_file(kit->s), kit->io.data, kit->io.size, kit->io.offset);
     storage_journal_done(kit->s, status);
+    for (size_t i = 0; status == YOLK_OK && i < kit->count; i++)
+        if (kit->items[i].said && kit->items[i].said_at == NEVER)
+            kit->items[i].said_at = disk_events(kit->disk);
+    kit->sync_failed &= status != YOLK_OK;
     uint64_t id;
     struct storage_extent e;
     while (storage_next_committed(kit->s, &id, &e)) {
@@ -150,17 +162,37 @@ bool kit_sync_begin(struct kit *kit)
     return kit->syncing;
 }
 
+/* What no sync has proven must not be found from now on. */
+static void give_up(struct kit *kit)
+{
+    for (size_t i = 0; i < kit->count; i++) {
+        struct item *item = &kit->items[i];
+        if (!item->unchecked || item->written_at == NEVER || item->proven || item->given_up)
+            continue;
+        item->given_up = true;
+        if (item->delete_at == NEVER)
+            item->delete_at = disk_events(kit->disk);
+    }
+}
+
 void kit_sync_end(struct kit *kit)
 {
     kit->syncing = false;
     int status = file_fdatasync(storage_file(kit->s));
     storage_sync_done(kit->s, status);
-    if (status != YOLK_OK)
+    if (status != YOLK_OK) {
+        kit->sync_failed = true;
+        give_up(kit);
         return;
+    }
     size_t now = disk_events(kit->disk);
     for (size_t i = 0; i < kit->count; i++) {
         struct item *item = &kit->items[i];
-        if (item->committed_at <= kit->sync_from && item->synced_at == NEVER)
+        bool covered = item->committed_at <= kit->sync_from;
+        bool proven = !item->unchecked || item->said_at <= kit->sync_from;
+        item->synced_once |= covered;
+        item->proven |= item->written_at <= kit->sync_from;
+        if (covered && proven && item->synced_at == NEVER)
             item->synced_at = now;
         if (item->delete_seq != 0 && item->deleted_at == NEVER &&
             item->delete_seq <= storage_deleted(kit->s))
@@ -171,7 +203,8 @@ void kit_sync_end(struct kit *kit)
 void kit_delete(struct kit *kit, struct item *item)
 {
     assert_int_equal(storage_delete(kit->s, item->offset, &item->delete_seq), YOLK_OK);
-    item->delete_at = disk_events(kit->disk);
+    if (!item->given_up)
+        item->delete_at = disk_events(kit->disk);
 }
 
 void kit_settle(struct kit *kit)
@@ -182,8 +215,11 @@ void kit_settle(struct kit *kit)
         if (kit->syncing)
             kit_sync_end(kit);
         if (!kit_journal_begin(kit) && !kit_sync_begin(kit))
-            return;
+            break;
     }
+    for (size_t i = 0; i < kit->count; i++)
+        if (kit->items[i].committed && kit->items[i].synced_at == NEVER && !kit->items[i].given_up)
+            fail_msg("item %zu was not made to last, and nothing is to do", i);
 }
 
 struct item *kit_put(struct kit *kit, uint64_t size)
@@ -288,6 +324,13 @@ void kit_check(struct kit *kit)
     const char *broken = storage_check(kit->s);
     if (broken != NULL)
         fail_msg("%s", broken);
+    for (size_t i = 0; i < kit->count; i++) {
+        const struct item *item = &kit->items[i];
+        if (item->given_up && item->committed &&
+            storage_lease(kit->s, item->offset, item->size,
+                          base_hash64(item->key, item->key_size)) == YOLK_OK)
+            fail_msg("item %zu is read although a sync failed that had to prove it", i);
+    }
 }
 
 uint8_t *kit_good_file(struct kit *kit, uint64_t *size)

@@ -32,6 +32,10 @@ struct item {
     uint64_t offset, size;
     uint32_t crc;
     bool owned, committed, preserved;
+    bool unchecked;         /* then crc is 0, */
+    bool synced_once, said; /* and it is synced when what was written after its sync is, too */
+    size_t said_at, written_at;
+    bool proven, given_up; /* of those unchecked: by a sync that began later; since one failed */
     unsigned leases;
     uint64_t delete_seq; /* 0: not deleted */
     size_t committed_at, synced_at, delete_at, deleted_at;
@@ -48,6 +52,7 @@ struct kit {
     size_t count, room;
     struct storage_io io; /* of the write under way */
     bool writing, syncing;
+    bool sync_failed; /* what is written next is an old write again */
     size_t sync_from; /* events when the sync under way was planned */
 };
 

@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "platform/clock.h"
+#include "platform/temporary_kit.h"
 #include "storage/storage.h"
 
 #define BLOCK       4096u
@@ -116,9 +117,9 @@ static void open_is_quick(void **state)
 {
     (void)state;
     uint64_t count = extent_count();
-    const char *folder = getenv("TMPDIR");
     char path[512], file[600];
-    snprintf(path, sizeof path, "%s/yolk-many-%d", folder != NULL ? folder : "/tmp", (int)getpid());
+    snprintf(path, sizeof path, "yolk-many-%d", (int)getpid());
+    temporary_path(path);
     snprintf(file, sizeof file, "%s.slot0", path);
     struct file_system fs = file_system_real();
     struct storage_options options = {.path = path,

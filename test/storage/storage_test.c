@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "storage/format.h"
 
 #define CAPACITY (1u << 20)
 
@@ -297,6 +298,213 @@ static void survives_close_and_kill(void **state)
     kit_free(&kit);
 }
 
+/* Values whose bytes the processor never saw: kept by a close, and by a kill of the process; after
+ * more than that only what had been synced, for nothing proves the rest. */
+static void values_without_a_checksum(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct kit kit;
+        struct storage_extent e;
+        bool kept = i < 2, synced = i == 3;
+        kit_init(&kit, 30 + i, CAPACITY);
+        kit_open(&kit);
+        struct item *item = kit_reserve(&kit, 5000);
+        assert_int_equal(storage_written_unchecked(kit.s, item->id), YOLK_ERR_UNSUPPORTED);
+        kit_close(&kit);
+        kit.options.unchecked = true;
+        memset(kit.options.boot, 7, sizeof kit.options.boot);
+        kit_open(&kit);
+        item = kit_reserve(&kit, 5000);
+        uint64_t offset = item->offset;
+        assert_int_equal(storage_written_unchecked(kit.s, item->id), YOLK_OK);
+        if (synced)
+            kit_settle(&kit);
+        assert_true(synced || kit_journal_begin(&kit));
+        if (!synced)
+            kit_journal_end(&kit);
+        if (i == 0) {
+            kit_close(&kit);
+        } else {
+            disk_kill(kit.disk);
+            storage_abandon(kit.s);
+        }
+        if (i == 2 || i == 3)
+            kit.options.boot[3] = 8; /* the machine was started anew */
+        kit_open(&kit);
+        uint64_t cursor = offset;
+        bool there = storage_next(kit.s, &cursor, &e) && e.offset == offset;
+        assert_int_equal(there, kept || synced);
+        assert_int_equal(storage_info(kit.s)->dropped, there ? 0 : 1);
+        if (there) {
+            assert_false(e.checked);
+            assert_int_equal(e.checksum, 0);
+        }
+        kit_close(&kit);
+        struct storage_fsck_report report;
+        assert_int_equal(storage_fsck(&kit.fs, KIT_SLOT0, true, NULL, NULL, &report), YOLK_OK);
+        assert_int_equal(report.differences, 0);
+        kit_open(&kit);
+        kit_free(&kit);
+    }
+}
+
+static uint64_t journal_written(struct kit *kit)
+{
+    return kit_stats(kit).journal_written / STORAGE_UNIT;
+}
+
+/* One block after the sync of one or many such values, and none after its own sync, nor for values
+ * with a checksum. */
+static void the_proof_of_a_sync_ends(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 40, CAPACITY);
+    kit.options.unchecked = true;
+    kit_open(&kit);
+    for (unsigned i = 0; i < 40; i++) {
+        uint64_t id, written = journal_written(&kit), syncs = kit_stats(&kit).syncs;
+        for (unsigned n = 0; n < 3; n++) {
+            assert_int_equal(storage_reserve(kit.s, "key", 3, 100, &id), YOLK_OK);
+            int status =
+                i % 2 == 0 ? storage_written_unchecked(kit.s, id) : storage_written(kit.s, id, 0);
+            assert_int_equal(status, YOLK_OK);
+        }
+        kit_settle(&kit);
+        assert_int_equal(journal_written(&kit) - written, i % 2 == 0 ? 2 : 1);
+        assert_int_equal(kit_stats(&kit).syncs - syncs, i % 2 == 0 ? 2 : 1);
+        written = journal_written(&kit);
+        kit_settle(&kit);
+        assert_int_equal(journal_written(&kit), written);
+    }
+    kit_free(&kit);
+}
+
+/* Nothing tells which of them the disk lost: none is read again, by this process or a later one. */
+static void a_failed_sync_gives_them_up(void **state)
+{
+    (void)state;
+    struct kit kit;
+    kit_init(&kit, 47, CAPACITY);
+    kit.options.unchecked = true;
+    kit_open(&kit);
+    static const char *const keys[] = {"proven", "committed", "being written", "checked", "late"};
+    enum { PROVEN, COMMITTED, WRITING, CHECKED, LATE, COUNT };
+    uint64_t ids[COUNT], hashes[COUNT], seq;
+    struct storage_extent places[COUNT], found;
+    for (unsigned i = 0; i < COUNT; i++) {
+        hashes[i] = base_hash64(keys[i], strlen(keys[i]));
+        assert_int_equal(storage_reserve(kit.s, keys[i], strlen(keys[i]), 5000, &ids[i]), YOLK_OK);
+        assert_int_equal(storage_locate(kit.s, ids[i], &places[i]), YOLK_OK);
+    }
+    assert_int_equal(storage_written_unchecked(kit.s, ids[PROVEN]), YOLK_OK);
+    kit_settle(&kit);
+    assert_int_equal(storage_written_unchecked(kit.s, ids[COMMITTED]), YOLK_OK);
+    assert_int_equal(storage_written(kit.s, ids[CHECKED], 7), YOLK_OK);
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    assert_int_equal(storage_lease(kit.s, places[COMMITTED].offset, 5000, hashes[COMMITTED]), 0);
+    assert_int_equal(storage_written_unchecked(kit.s, ids[WRITING]), YOLK_OK);
+    disk_fail_syncs(kit.disk, 0, 1);
+    assert_true(kit_sync_begin(&kit));
+    kit_sync_end(&kit);
+    kit_settle(&kit);
+    assert_int_equal(kit_stats(&kit).given_up, 2);
+    assert_int_equal(storage_written_unchecked(kit.s, ids[LATE]), YOLK_OK); /* after it: as ever */
+    kit_settle(&kit);
+    for (unsigned i = 0; i < COUNT; i++) {
+        bool gone = i == COMMITTED || i == WRITING;
+        assert_int_equal(storage_find(kit.s, keys[i], strlen(keys[i]), &found),
+                         gone ? YOLK_ERR_NOT_FOUND : YOLK_OK);
+        assert_int_equal(storage_lease(kit.s, places[i].offset, 5000, hashes[i]),
+                         gone ? YOLK_ERR_STALE : YOLK_OK);
+        if (!gone)
+            storage_unlease(kit.s, places[i].offset);
+    }
+    /* Its space is kept while it is read, and until the master has let go of it too. */
+    uint64_t free_bytes = kit_stats(&kit).free_bytes;
+    assert_int_equal(kit_stats(&kit).doomed, 2);
+    storage_unlease(kit.s, places[COMMITTED].offset);
+    assert_int_equal(kit_stats(&kit).free_bytes, free_bytes);
+    assert_int_equal(storage_delete(kit.s, places[COMMITTED].offset, &seq), YOLK_OK);
+    assert_int_equal(storage_deleted(kit.s), seq);
+    assert_int_equal(kit_stats(&kit).free_bytes, free_bytes + 8192);
+    storage_let_go(kit.s); /* or heard anew what is there */
+    assert_int_equal(kit_stats(&kit).free_bytes, free_bytes + 2 * 8192);
+    kit_check(&kit);
+    kit_close(&kit);
+    kit_open(&kit);
+    assert_int_equal(storage_info(kit.s)->extents, 3);
+    assert_int_equal(kit_stats(&kit).free_bytes, CAPACITY - 6 * 4096);
+    kit_free(&kit);
+}
+
+/* As a program left it that proved nothing before it closed the file. */
+static void call_it_clean(struct kit *kit)
+{
+    uint64_t size;
+    uint8_t *bytes = disk_bytes(kit->disk, KIT_SLOT0, &size);
+    struct format_superblock copies[FORMAT_SUPERBLOCKS];
+    for (unsigned i = 0; i < FORMAT_SUPERBLOCKS; i++)
+        assert_int_equal(
+            format_superblock_decode(bytes + (size_t)i * FORMAT_SUPERBLOCK_GAP, &copies[i]),
+            FORMAT_VALID);
+    unsigned last = copies[1].sequence > copies[0].sequence;
+    copies[last].clean = true;
+    copies[last].epoch = copies[last].end_block = 1;
+    format_superblock_encode(&copies[last], bytes + (size_t)last * FORMAT_SUPERBLOCK_GAP);
+}
+
+/* A process finds such a value by the boot id, after a kill, or by a clean end, which prove it
+ * once: after a power loss it is there too, and however often the file is opened in between the
+ * journal gets no longer. */
+static void what_was_found_lasts(bool clean)
+{
+    struct kit kit;
+    struct storage_extent e;
+    struct storage_fsck_report report;
+    uint64_t id, frames = 0;
+    kit_init(&kit, 41, CAPACITY);
+    kit.options.unchecked = true;
+    memset(kit.options.boot, 7, sizeof kit.options.boot);
+    kit_open(&kit);
+    assert_int_equal(storage_reserve(kit.s, "key", 3, 100, &id), YOLK_OK);
+    assert_int_equal(storage_written_unchecked(kit.s, id), YOLK_OK);
+    assert_true(kit_journal_begin(&kit));
+    kit_journal_end(&kit);
+    for (unsigned i = 0; i < 4; i++) {
+        disk_kill(kit.disk);
+        storage_abandon(kit.s);
+        if (clean && i == 0)
+            call_it_clean(&kit);
+        kit.options.boot[0] = (uint8_t)(7 + (clean ? i : i / 2));
+        kit_open(&kit);
+        assert_int_equal(storage_find(kit.s, "key", 3, &e), YOLK_OK);
+        assert_int_equal(storage_info(kit.s)->dropped, 0);
+        storage_abandon(kit.s);
+        disk_kill(kit.disk);
+        assert_int_equal(storage_fsck(&kit.fs, KIT_SLOT0, true, NULL, NULL, &report), YOLK_OK);
+        assert_int_equal(report.differences, 0);
+        assert_true(i == 0 || report.frames == frames);
+        frames = report.frames;
+        kit_open(&kit);
+    }
+    kit_free(&kit);
+}
+
+static void what_a_kill_left_lasts(void **state)
+{
+    (void)state;
+    what_was_found_lasts(false);
+}
+
+static void what_a_close_left_lasts(void **state)
+{
+    (void)state;
+    what_was_found_lasts(true);
+}
+
 /* A smaller capacity takes effect at once, and costs what lies beyond it; a larger one too, as far
  * as the disk has room. */
 static void follows_the_capacity(void **state)
@@ -475,6 +683,11 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(keys_are_bounded_by_the_journal),
         cmocka_unit_test(survives_close_and_kill),
+        cmocka_unit_test(values_without_a_checksum),
+        cmocka_unit_test(the_proof_of_a_sync_ends),
+        cmocka_unit_test(a_failed_sync_gives_them_up),
+        cmocka_unit_test(what_a_kill_left_lasts),
+        cmocka_unit_test(what_a_close_left_lasts),
         cmocka_unit_test(follows_the_capacity),
         cmocka_unit_test(is_made_smaller_at_any_moment),
         cmocka_unit_test(takes_the_first_free_slot),

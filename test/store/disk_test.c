@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "platform/clock.h"
+#include "platform/temporary_kit.h"
 #include "platform/thread.h"
 #include "store/disk.h"
 #include "store/disk_mount.h"
@@ -25,8 +26,8 @@
 #define MEMORY (4u << 20)
 
 struct fixture {
-    char folder[64];
-    char path[80];
+    char folder[TEMPORARY_MAX];
+    char path[TEMPORARY_MAX + 16];
     struct yolk_engine *engine;
     uint8_t *memory;
     struct store_disk *disk;
@@ -34,6 +35,7 @@ struct fixture {
     struct mutex lock;
     struct condition woken;
     uint64_t wakes;
+    uint64_t floor; /* of the tasks: what is below it has been heard of */
     struct base_buf recs, keys, body;
 };
 
@@ -83,8 +85,8 @@ static void begin(struct fixture *f)
                                                      transport_posix_ops()};
     struct yolk_engine_options options;
     memset(f, 0, sizeof(*f));
-    snprintf(f->folder, sizeof(f->folder), "%s/yolk-disk-XXXXXX", "/var/tmp");
-    assert_non_null(mkdtemp(f->folder));
+    memcpy(f->folder, "yolk-disk-XXXXXX", sizeof("yolk-disk-XXXXXX"));
+    assert_non_null(mkdtemp(temporary_path(f->folder)));
     snprintf(f->path, sizeof(f->path), "%s/values", f->folder);
     yolk_engine_options_init(&options);
     options.transports = transports;
@@ -96,6 +98,7 @@ static void begin(struct fixture *f)
         f->memory[i] = (uint8_t)(i * 7 + (i >> 10));
     mutex_init(&f->lock);
     condition_init(&f->woken);
+    f->floor = 1;
     base_buf_init(&f->recs, 1 << 20);
     base_buf_init(&f->keys, 1 << 20);
     base_buf_init(&f->body, 1 << 20);
@@ -104,7 +107,7 @@ static void begin(struct fixture *f)
 
 static void finish(struct fixture *f)
 {
-    char file[96];
+    char file[TEMPORARY_MAX + 32];
     close_disk(f);
     assert_int_equal(yolk_engine_destroy(f->engine), YOLK_OK);
     snprintf(file, sizeof(file), "%s.slot0", f->path);
@@ -158,7 +161,7 @@ static void push(struct fixture *f, uint32_t first_key)
     base_buf_clear(&f->keys);
     base_buf_clear(&f->body);
     assert_int_equal(wire_keys_build(&f->keys, views, count), YOLK_OK);
-    struct wire_tasks tasks = {10, 20, 1, wire_view_buf(&f->recs), wire_view_buf(&f->keys)};
+    struct wire_tasks tasks = {10, 20, f->floor, wire_view_buf(&f->recs), wire_view_buf(&f->keys)};
     assert_int_equal(wire_encode(WIRE_TASKS, &tasks, &f->body), YOLK_OK);
     store_disk_input(f->disk, WIRE_TASKS, f->body.data, f->body.size);
     base_buf_clear(&f->recs);
@@ -301,6 +304,29 @@ static void values_outlive_the_process(void **state)
     finish(&f);
 }
 
+/* What comes while the disk's thread is about to sleep wakes it all the same. The next task comes a
+ * little later each time after the answer to the one before. */
+static void nothing_that_comes_is_slept_through(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    for (uint32_t i = 1; i <= 8000; i++) {
+        uint16_t message = 0;
+        uint64_t deadline_ns = clock_real_now_ns() + 20 * NS_PER_S;
+        f.floor = i;
+        add(&f, WIRE_TASK_PROMOTE, i, 0, 1000, 1 << 20, 0); /* no value lies there */
+        for (uint32_t pause = i % 100; pause > 0; pause--)
+            thread_relax();
+        push(&f, 0);
+        while (!store_disk_take_frame(f.disk, &message, &f.body))
+            if (clock_real_now_ns() > deadline_ns)
+                fail_msg("task %u was slept through", i);
+        assert_int_equal(message, WIRE_TASKS_DONE);
+    }
+    finish(&f);
+}
+
 /* Writes of others are refused, whatever they name. */
 static void nobody_else_writes(void **state)
 {
@@ -334,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_go_to_the_disk_and_back),
         cmocka_unit_test(values_outlive_the_process),
+        cmocka_unit_test(nothing_that_comes_is_slept_through),
         cmocka_unit_test(nobody_else_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

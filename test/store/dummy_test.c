@@ -16,8 +16,7 @@
 
 #include "base/limits.h"
 #include "platform/clock.h"
-#include "platform/loop.h"
-#include "server/server.h"
+#include "served_master.h"
 
 enum { SIZE = 256 * 1024, TIMEOUT_S = 120 };
 
@@ -164,38 +163,12 @@ static void let_child_run(pid_t child, int to, uint16_t port)
 
 /* ---- this process: a master, and the real client ---- */
 
-struct master {
-    struct loop *loop;
-    struct server *server;
-    pthread_t thread;
-    char address[64];
-};
-
-static void *run_loop(void *arg)
-{
-    if (loop_run(arg) != YOLK_OK)
-        abort();
-    return NULL;
-}
-
 static void master_start(struct master *master)
 {
-    struct server_options options = {.seed = clock_real_now_ns()};
-    master_config_default(&options.config);
-    options.config.tenants = "team=64MiB";
-    assert_int_equal(net_address_parse("127.0.0.1:0", 0, &options.address), YOLK_OK);
-    assert_int_equal(loop_create(NULL, &master->loop), YOLK_OK);
-    assert_int_equal(server_create(master->loop, &options, &master->server), YOLK_OK);
-    net_address_format(server_address(master->server), master->address, sizeof(master->address));
-    assert_int_equal(pthread_create(&master->thread, NULL, run_loop, master->loop), 0);
-}
-
-static void master_stop(struct master *master)
-{
-    loop_stop(master->loop);
-    pthread_join(master->thread, NULL);
-    server_destroy(master->server);
-    loop_destroy(master->loop);
+    struct master_config config;
+    master_config_default(&config);
+    config.tenants = "team=64MiB";
+    master_start_with(master, &config);
 }
 
 static struct yolk_store *open_real(const struct master *master, const char *tenant, uint16_t *port)
@@ -219,7 +192,7 @@ static void bytes_go_through_shared_memory(void **state)
     (void)state;
     int to;
     pid_t child = start_child(dummy_works, &to);
-    struct master master;
+    struct master master = {.address = ""};
     uint16_t port = 0;
     master_start(&master);
     struct yolk_store *store = open_real(&master, NULL, &port);
@@ -243,7 +216,7 @@ static void c41_a_dummy_registers_its_own_memory(void **state)
     (void)state;
     int to;
     pid_t child = start_child(dummy_registers_its_own_memory, &to);
-    struct master master;
+    struct master master = {.address = ""};
     uint16_t port = 0;
     master_start(&master);
     struct yolk_store *store = open_real(&master, NULL, &port);
@@ -258,7 +231,7 @@ static void a_dummy_is_of_its_real_clients_tenant(void **state)
     (void)state;
     int to;
     pid_t child = start_child(dummy_of_a_tenant, &to);
-    struct master master;
+    struct master master = {.address = ""};
     uint16_t port = 0;
     master_start(&master);
     struct yolk_store *store = open_real(&master, "team", &port);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ const char *const fault_kind_names[FAULT_KINDS] = {
 static _Atomic int armed = -1;
 static _Atomic uint64_t calls;
 static _Atomic uint64_t target;
-static _Atomic bool lasts;
+static _Atomic bool lasts, kills;
 
 void faults_arm(enum fault_kind kind, uint64_t nth, bool for_ever)
 {
@@ -35,9 +36,16 @@ void faults_arm(enum fault_kind kind, uint64_t nth, bool for_ever)
     armed = (int)kind;
 }
 
+void faults_kill(enum fault_kind kind, uint64_t nth)
+{
+    kills = true;
+    faults_arm(kind, nth, false);
+}
+
 uint64_t faults_disarm(void)
 {
     armed = -1;
+    kills = false;
     return calls;
 }
 
@@ -48,6 +56,8 @@ static bool fails(enum fault_kind kind, int errnum)
     uint64_t n = ++calls, nth = target;
     if (nth == 0 || n < nth || (n > nth && !lasts))
         return false;
+    if (kills)
+        (void)raise(SIGKILL);
     errno = errnum;
     return true;
 }

@@ -16,6 +16,8 @@ extern const char *const fault_kind_names[FAULT_KINDS];
 /* From now on counts the calls of this kind, in all threads, and lets the `nth` fail, counted from
  * 1; with `for_ever` all later ones too. 0: none. */
 void faults_arm(enum fault_kind kind, uint64_t nth, bool for_ever);
+/* In place of failing, the process is killed at that call. */
+void faults_kill(enum fault_kind kind, uint64_t nth);
 /* Nothing fails any more. How many calls there were. */
 uint64_t faults_disarm(void);
 

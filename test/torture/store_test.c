@@ -22,6 +22,7 @@
 #include <yolk/store.h>
 
 #include "platform/loop.h"
+#include "platform/temporary_kit.h"
 #include "server/server.h"
 #include "walk.h"
 
@@ -36,7 +37,7 @@ enum {
 enum { ALL_KINDS = (1 << FAULT_KINDS) - 1 };
 
 static struct {
-    char folder[64], path[80];
+    char folder[TEMPORARY_MAX], path[2 * TEMPORARY_MAX];
     bool with_disk, remote;
     char master[64]; /* of the other process */
     int other_stops; /* closing it ends that process */
@@ -126,7 +127,8 @@ static void close_store(void)
 
 static void prepare_closed(void)
 {
-    snprintf(world.folder, sizeof(world.folder), "/tmp/yolk-torture-XXXXXX");
+    snprintf(world.folder, sizeof(world.folder), "yolk-torture-XXXXXX");
+    temporary_path(world.folder);
     assert_non_null(mkdtemp(world.folder));
     snprintf(world.path, sizeof(world.path), "%s/disk", world.folder);
     world.store = NULL;
@@ -177,7 +179,7 @@ static void remove_files(void)
     /* A file whose making failed stays beside it, and is the next one. */
     static const char *const names[] = {".slot0", ".slot0.new"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        char slot[96];
+        char slot[3 * TEMPORARY_MAX];
         snprintf(slot, sizeof(slot), "%s%s", world.path, names[i]);
         (void)unlink(slot);
     }

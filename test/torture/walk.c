@@ -107,9 +107,12 @@ static bool repeat_one(const struct walk *walk)
 
 void walk_run(const struct walk *walk)
 {
+    const char *full = getenv("YOLK_TORTURE_FULL");
     void (*walk_kind)(const struct walk *, enum fault_kind, bool) =
-        getenv("YOLK_TORTURE_FULL") != NULL ? walk_all : walk_some;
+        full != NULL ? walk_all : walk_some;
     if (repeat_one(walk))
+        return;
+    if (full != NULL && strcmp(full, "1") != 0 && strcmp(full, walk->name) != 0)
         return;
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
         if (!(walk->kinds >> kind & 1))

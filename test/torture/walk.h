@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Walks over the calls of an action: the N-th fails, once and for ever after, for each N and each
- * kind of call. In a bounded time, unless YOLK_TORTURE_FULL is set: then every N. One step alone is
- * repeated with YOLK_TORTURE=ACTION:KIND:N:once|ever.
+ * kind of call. In a bounded time, unless YOLK_TORTURE_FULL is set: then every N, of all actions
+ * (1) or of the one that it names. One step alone is repeated with
+ * YOLK_TORTURE=ACTION:KIND:N:once|ever.
  */
 #ifndef TEST_TORTURE_WALK_H
 #define TEST_TORTURE_WALK_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/fault/fault.h"
+#include "transport/failed.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "platform/random.h"
+#include "transport/places.h"
 #include "transport/wrap/wrap.h"
 
 struct fault_endpoint {
@@ -154,6 +156,19 @@ static bool is_dead(const struct fault_channel *channel)
     return channel->dead || (control != NULL && atomic_load(&control->dead));
 }
 
+static void flip(const struct yolk_io *io, uint64_t byte)
+{
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place place;
+    while (place_walk_on(&walk, io, &place)) {
+        if (byte < place.size) {
+            ((uint8_t *)place.local)[byte] ^= 0x40;
+            return;
+        }
+        byte -= place.size;
+    }
+}
+
 /* The inner one is done with it: decides when and how it is reported. */
 static void hold(struct fault_channel *channel, struct fault_entry *entry, enum yolk_status status,
                  uint64_t transferred)
@@ -165,8 +180,8 @@ static void hold(struct fault_channel *channel, struct fault_entry *entry, enum 
         entry->result.status = failure_of(options);
     if (entry->late_fail)
         entry->result.transferred = 0;
-    if (entry->corrupt && status == YOLK_OK && transferred > 0)
-        ((uint8_t *)entry->io.local)[below(channel, transferred)] ^= 0x40;
+    if (entry->corrupt && status == YOLK_OK && transferred > 0 && entry->io.gpu == 0)
+        flip(&entry->io, below(channel, transferred));
     entry->due = channel->polls;
     if (draw(channel, options->delay_permille))
         entry->due += some_polls(channel);
@@ -230,20 +245,13 @@ static enum yolk_submit begin(struct fault_channel *channel, struct fault_entry 
     return submitted;
 }
 
-static enum yolk_submit fail(struct yolk_io *io, enum yolk_status status)
-{
-    io->status = status;
-    io->transferred = 0;
-    return YOLK_SUBMIT_FAILED;
-}
-
 static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
 {
     struct fault_channel *channel = handle;
     const struct fault_options *options = channel->endpoint->options;
     struct fault_control *control = options->control;
     if (is_dead(channel))
-        return fail(io, YOLK_ERR_PEER_DEAD);
+        return submit_failed(io, YOLK_ERR_PEER_DEAD);
     if (control != NULL && atomic_load(&control->again))
         return YOLK_SUBMIT_AGAIN;
     if (channel->storm > 0) {
@@ -256,14 +264,14 @@ static enum yolk_submit fault_submit(void *handle, struct yolk_io *io)
     }
     if (draw(channel, options->fail_permille) ||
         (control != NULL && counts_down(&control->fail, 1)))
-        return fail(io, failure_of(options));
+        return submit_failed(io, failure_of(options));
     if (draw(channel, options->death_permille)) {
         channel->dead = true;
-        return fail(io, YOLK_ERR_PEER_DEAD);
+        return submit_failed(io, YOLK_ERR_PEER_DEAD);
     }
     struct fault_entry *entry = calloc(1, sizeof(*entry));
     if (entry == NULL)
-        return fail(io, YOLK_ERR_NO_MEMORY);
+        return submit_failed(io, YOLK_ERR_NO_MEMORY);
     base_list_init(&entry->node);
     entry->io = *io;
     entry->result.cookie = io->cookie;
@@ -441,6 +449,7 @@ void transport_fault_make(const struct fault_options *options, struct yolk_trans
 {
     wrap_make(options->inner, out);
     out->caps |= YOLK_CAP_FAULTY;
+    out->caps &= ~YOLK_CAP_PIECES; /* it looks at the bytes where they lie */
     out->probe = fault_probe;
     out->init = fault_init;
     out->fini = fault_fini;

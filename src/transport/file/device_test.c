@@ -6,12 +6,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "platform/temporary_kit.h"
 #include "transport/file/kit.h"
 
 extern char **environ;
 
 struct device {
-    char image[64], folder[80], loop[64];
+    char image[TEMPORARY_MAX], folder[TEMPORARY_MAX + 8], loop[64];
 };
 
 /* The exit status of a command; 127: there is none of that name. Its output is in out. */
@@ -59,7 +60,8 @@ static void device_skip(struct device *d, const char *why, const char *more)
 
 static void make_image(struct device *d)
 {
-    (void)snprintf(d->image, sizeof(d->image), "/tmp/yolk-device-XXXXXX");
+    snprintf(d->image, sizeof(d->image), "yolk-device-XXXXXX");
+    temporary_path(d->image);
     int fd = mkstemp(d->image);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 400 << 20), 0); /* xfs takes no less than 300 MB */
@@ -143,8 +145,8 @@ static void c72_xfs_on_sectors_of_4096(void **state)
 static void c69_ramfs_knows_no_direct_io(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/yolk-ramfs-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[TEMPORARY_MAX] = "yolk-ramfs-XXXXXX";
+    assert_non_null(mkdtemp(temporary_path(folder)));
     if (mount("none", folder, "ramfs", 0, NULL) != 0) {
         print_message("SKIP: ramfs cannot be mounted: %s\n", strerror(errno));
         (void)rmdir(folder);

@@ -156,7 +156,7 @@ static enum yolk_status begin(struct file_io *io)
         return YOLK_ERR_TOO_LARGE;
     if (!file_served_lock_blocks(io->served, io->locked))
         return YOLK_ERR_AGAIN;
-    enum yolk_status status = file_served_begin(io->served, &io->request);
+    enum yolk_status status = io->allowed ? YOLK_OK : file_served_begin(io->served, &io->request);
     if (status != YOLK_OK)
         file_served_unlock_blocks(io->served, io->locked);
     return status == YOLK_ERR_AGAIN ? YOLK_ERR_BUSY : status;
@@ -411,7 +411,8 @@ void file_io_result(struct file_io *io, ssize_t result)
 
 void file_io_finish(struct file_io *io, uint64_t *transferred)
 {
-    file_served_end(io->served, &io->request);
+    if (!io->allowed)
+        file_served_end(io->served, &io->request);
     file_served_unlock_blocks(io->served, io->locked);
     local_leave(&io->served->local);
     uint64_t reached = least(io->at, io->to);

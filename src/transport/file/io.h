@@ -28,6 +28,8 @@ struct file_io {
     uint64_t from, to; /* wanted, in the file */
     uint32_t unit;     /* what offsets and sizes of steps are multiples of; 1: no direct I/O */
     bool bounced;      /* as a whole */
+    bool allowed;      /* set by the driver after the plan: it has asked for the access itself, and
+                        * ends it */
     bool needs_bounce;
     enum yolk_status ending; /* not OK, set by the driver: no further step, it ends as this */
     bool rebuffered;         /* direct I/O was refused to it once */

@@ -19,6 +19,7 @@
 
 #include "platform/file.h"
 #include "platform/file_inject.h"
+#include "platform/temporary_kit.h"
 #include "transport/file/served.h"
 #include "transport/posix/posix.h"
 #include "transport/uring/uring.h"
@@ -32,7 +33,7 @@ struct kit {
     /* To be set before kit_open. */
     const struct yolk_transport_ops *ops[2];
     size_t ops_count;
-    const char *folder; /* NULL: /tmp */
+    const char *folder; /* NULL: that of the tests */
     const char *rules;  /* of file_inject; NULL: none */
     uint64_t size;
     int pad_writes;
@@ -69,8 +70,10 @@ static inline int kit_is_filled(const uint8_t *memory, uint64_t size, uint64_t o
 
 static inline void kit_make_file(struct kit *k)
 {
-    (void)snprintf(k->path, sizeof(k->path), "%s/yolk-file-XXXXXX",
-                   k->folder != NULL ? k->folder : "/tmp");
+    (void)snprintf(k->path, sizeof(k->path), "%s%syolk-file-XXXXXX",
+                   k->folder != NULL ? k->folder : "", k->folder != NULL ? "/" : "");
+    if (k->folder == NULL)
+        temporary_path(k->path);
     int fd = mkstemp(k->path);
     assert_true(fd >= 0);
     static uint8_t piece[MIB];

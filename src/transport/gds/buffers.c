@@ -23,10 +23,15 @@ static void deregister(struct gds_buffers *buffers, struct gds_buffer *entry)
     entry->registered = false;
 }
 
-void gds_buffers_fini(struct gds_buffers *buffers)
+void gds_buffers_deregister(struct gds_buffers *buffers)
 {
     for (unsigned i = 0; i < buffers->count; i++)
         deregister(buffers, &buffers->entries[i]);
+}
+
+void gds_buffers_fini(struct gds_buffers *buffers)
+{
+    gds_buffers_deregister(buffers);
     free(buffers->entries);
     mutex_destroy(&buffers->lock);
 }
@@ -170,4 +175,13 @@ void *gds_buffers_find(struct gds_buffers *buffers, const void *pointer, uint64_
     mutex_unlock(&buffers->lock);
     *offset = (uintptr_t)pointer - base;
     return (void *)(uintptr_t)base;
+}
+
+bool gds_buffers_are_registered(struct gds_buffers *buffers, const void *pointer)
+{
+    mutex_lock(&buffers->lock);
+    const struct gds_buffer *entry = entry_of(buffers, (uintptr_t)pointer);
+    bool registered = entry != NULL && entry->registered;
+    mutex_unlock(&buffers->lock);
+    return registered;
 }

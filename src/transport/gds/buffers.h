@@ -36,7 +36,8 @@ struct gds_buffers {
 
 void gds_buffers_init(struct gds_buffers *buffers, struct device *device,
                       const struct cufile *cufile);
-/* Deregisters what is left. */
+/* What is left is cuFile's no more. */
+void gds_buffers_deregister(struct gds_buffers *buffers);
 void gds_buffers_fini(struct gds_buffers *buffers);
 
 /*
@@ -51,5 +52,6 @@ void gds_buffers_remove(struct gds_buffers *buffers, const void *pointer);
 /* What a slice at this address says to cuFile: the base and the offset to it. An address that was
  * not added is its own base. */
 void *gds_buffers_find(struct gds_buffers *buffers, const void *pointer, uint64_t *offset);
+bool gds_buffers_are_registered(struct gds_buffers *buffers, const void *pointer);
 
 #endif

@@ -341,6 +341,25 @@ void gds_window_settle(struct gds_window *window, uint64_t now_ns)
     window->paused = false;
 }
 
+void gds_window_lost(struct gds_window *window, const unsigned *slots, unsigned count, bool broken)
+{
+    for (unsigned i = 0; i < count; i++) {
+        /* One of a task that failed with a slice before it in the list is submitted all the same.
+         */
+        struct gds_slot *slot = &window->slots[slots[i]];
+        if (slot->state != GDS_SLOT_SUBMITTED)
+            continue;
+        slot->task->lost = slot->task->lost || slot->task->failure == YOLK_OK;
+        fail_slot(window, slot, YOLK_ERR_IO);
+    }
+    if (window->errors > window->submitted)
+        window->errors = window->submitted;
+    window->paused = window->errors > 0;
+    window->tainted = true;
+    if (broken)
+        break_window(window, YOLK_ERR_IO);
+}
+
 bool gds_window_quiet(const struct gds_window *window)
 {
     return window->submitted == 0;

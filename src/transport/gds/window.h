@@ -34,6 +34,7 @@ struct gds_task {
     int failure;           /* the first that became known, or YOLK_OK */
     int pending_failure;   /* the gravest of this answer of the status call */
     bool stopped;
+    bool lost; /* it failed for another's sake: nothing is known to be wrong with it */
 };
 
 enum gds_slot_state {
@@ -96,6 +97,10 @@ void gds_window_events(struct gds_window *window, const struct cufile_event *eve
                        int error, uint64_t now_ns);
 /* Slices that no event will tell of are given up where that is safe; see window.c. */
 void gds_window_settle(struct gds_window *window, uint64_t now_ns);
+
+/* These, which the library has had, are over though nobody told it; with `broken` nothing can be
+ * submitted any more. */
+void gds_window_lost(struct gds_window *window, const unsigned *slots, unsigned count, bool broken);
 
 /* The library has nothing of this window. */
 bool gds_window_quiet(const struct gds_window *window);

@@ -161,7 +161,7 @@ const struct yolk_transport_ops *transport_null_ops(void)
         .abi = YOLK_TRANSPORT_ABI,
         .name = "null",
         .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_SAME_PROCESS |
-                YOLK_CAP_PEER_DEATH,
+                YOLK_CAP_PEER_DEATH | YOLK_CAP_PLACES,
         .probe = null_probe,
         .init = null_init,
         .stop = null_stop,

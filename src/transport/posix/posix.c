@@ -81,9 +81,12 @@ static void job_over(struct job *job)
 {
     static const uint64_t one = 1;
     job->state = JOB_OVER;
+    bool first = base_list_empty(&job->channel->over); /* poll reads it with the last one */
     base_list_push_back(&job->channel->over, &job->node);
-    ssize_t n = write(job->channel->wake, &one, sizeof(one));
-    (void)n; /* it fails only when it is readable beyond counting */
+    if (first) {
+        ssize_t n = write(job->channel->wake, &one, sizeof(one));
+        (void)n; /* it fails only when it is readable beyond counting */
+    }
 }
 
 /* One that no worker began. */

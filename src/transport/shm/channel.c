@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "transport/failed.h"
+#include "transport/places.h"
 #include "transport/shm/consumer.h"
 
 enum {
@@ -40,6 +42,11 @@ struct channel {
     uint64_t gathered_bytes;
     struct yolk_io *done, **done_end; /* copied, and to be told by poll */
     uint32_t queued;                  /* of both */
+    /* Copied by a GPU, which goes on after the run: so they have users of their own. */
+    struct gpu_lane *lane; /* NULL: there was none yet */
+    uint32_t gpu_ios[2];   /* under way on each link */
+    struct device_range *ranges[2];
+    uint32_t gpu_looks;
 };
 
 enum yolk_status shm_channel_open(void *target, void **out)
@@ -97,11 +104,28 @@ static struct shm_link *link_of(struct channel *ch, const struct yolk_io *io)
 
 static void copy(struct channel *ch, const struct yolk_io *io)
 {
-    uint8_t *remote = (uint8_t *)link_of(ch, io)->data.address + io->offset;
-    if (io->opcode == YOLK_WRITE)
-        copy_chunks(remote, io->local, io->size);
-    else
-        copy_chunks(io->local, remote, io->size);
+    uint8_t *remote = (uint8_t *)link_of(ch, io)->data.address;
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place place;
+    while (place_walk_on(&walk, io, &place)) {
+        if (io->opcode == YOLK_WRITE)
+            copy_chunks(remote + place.offset, place.local, place.size);
+        else
+            copy_chunks(place.local, remote + place.offset, place.size);
+    }
+}
+
+/* Whether all of it lies in the segment; maps it ahead. */
+static int prepare(struct shm_link *l, const struct yolk_io *io)
+{
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place place = {.offset = io->offset};
+    do {
+        if (place.offset > l->size || place.size > l->size - place.offset)
+            return base_fail(YOLK_ERR_INVALID, 0, "shm: outside the segment");
+        map_ahead(l, place.offset, place.size);
+    } while (place_walk_on(&walk, io, &place));
+    return YOLK_OK;
 }
 
 /* After the copies: they were made from, or to, what the target means. */
@@ -159,8 +183,11 @@ static void run_end(struct channel *ch, int which)
 
 void shm_channel_flush(void *channel)
 {
+    const struct channel *ch = channel;
     run_end(channel, 0);
     run_end(channel, 1);
+    if (ch->lane != NULL)
+        gpu_lane_flush(ch->lane);
 }
 
 /* OK: the mapping stays until the run ends. */
@@ -180,14 +207,92 @@ static int run_go_on(struct channel *ch, int which, uint64_t size)
     return status;
 }
 
-/* ---- the interface ---- */
+/* ---- a GPU's memory ---- */
 
-static enum yolk_submit submit_failed(struct yolk_io *io, int status)
+static int make_lane(struct channel *ch)
 {
-    io->status = (enum yolk_status)status;
-    io->transferred = 0;
-    return YOLK_SUBMIT_FAILED;
+    if (ch->lane != NULL)
+        return YOLK_OK;
+    ch->lane = malloc(sizeof *ch->lane);
+    if (ch->lane == NULL)
+        return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: channel");
+    gpu_lane_init(ch->lane, ch->target->settings->gpu);
+    return YOLK_OK;
 }
+
+/* The mapping stays while something is under way, but nothing new goes to one that is to go. */
+static int gpu_enter(struct channel *ch, int which)
+{
+    struct shm_link *l = &ch->target->links[which];
+    int dead = atomic_load_explicit(&l->dead, memory_order_relaxed);
+    if (ch->gpu_ios[which] > 0 && ++ch->gpu_looks % LOOK_IOS != 0)
+        return dead == YOLK_OK && shm_link_segment(l) == ch->target->segment
+                   ? YOLK_OK
+                   : base_fail(dead != YOLK_OK ? dead : YOLK_ERR_STALE, 0,
+                               "shm: the provider ended the mapping");
+    int status = shm_link_enter(l);
+    if (status == YOLK_OK && ch->gpu_ios[which] > 0)
+        shm_link_leave(l);
+    return status;
+}
+
+static void gpu_leave(struct channel *ch, int which)
+{
+    if (ch->gpu_ios[which] == 0)
+        shm_link_leave(&ch->target->links[which]);
+}
+
+static enum yolk_submit gpu_submit(struct channel *ch, int which, struct yolk_io *io)
+{
+    struct shm_link *l = &ch->target->links[which];
+    int status = make_lane(ch);
+    if (status == YOLK_OK)
+        status = gpu_enter(ch, which);
+    if (status != YOLK_OK)
+        return status == YOLK_ERR_AGAIN ? YOLK_SUBMIT_AGAIN : submit_failed(io, status);
+    if (io->offset > l->size || io->size > l->size - io->offset) {
+        gpu_leave(ch, which);
+        return submit_failed(io, base_fail(YOLK_ERR_INVALID, 0, "shm: outside the segment"));
+    }
+    if (ch->gpu_ios[which] == 0)
+        ch->ranges[which] = shm_link_range(l);
+    const struct gpu_there there = {.memory = (uint8_t *)l->data.address + io->offset,
+                                    .range = ch->ranges[which],
+                                    .offset = io->offset};
+    enum yolk_submit answer = gpu_lane_add(ch->lane, io, &there);
+    if (answer == YOLK_SUBMIT_QUEUED) {
+        ch->gpu_ios[which]++;
+        ch->queued++;
+    } else {
+        gpu_leave(ch, which);
+    }
+    return answer;
+}
+
+/* What a GPU has copied is told like the rest. */
+static uint32_t gpu_tell(struct channel *ch, struct yolk_completion *completions, uint32_t max)
+{
+    const struct shm_target *t = ch->target;
+    uint32_t n = 0;
+    if (ch->lane == NULL || ch->lane->queued == 0)
+        return 0;
+    gpu_lane_poll(ch->lane);
+    for (; n < max; n++) {
+        struct yolk_io *io = gpu_lane_take(ch->lane);
+        if (io == NULL)
+            break;
+        int which = io->opcode == YOLK_WRITE ? 1 : 0;
+        if (io->status == YOLK_OK && shm_link_segment(&t->links[which]) != t->segment)
+            io->status = base_fail(YOLK_ERR_STALE, 0, "shm: the segment has another id now");
+        completions[n] =
+            (struct yolk_completion){io->cookie, io->status == YOLK_OK ? io->size : 0, io->status};
+        ch->gpu_ios[which]--;
+        gpu_leave(ch, which);
+    }
+    return n;
+}
+
+/* ---- the interface ---- */
 
 enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
 {
@@ -200,14 +305,15 @@ enum yolk_submit shm_channel_submit(void *channel, struct yolk_io *io)
         return submit_failed(io, base_fail(YOLK_ERR_CLOSED, 0, "shm: stopped"));
     if (ch->queued == SHM_DEPTH_MAX)
         return YOLK_SUBMIT_AGAIN;
+    if (io->gpu != 0 && io->size > 0)
+        return gpu_submit(ch, which, io);
     int status = run_go_on(ch, which, io->size);
     if (status == YOLK_ERR_AGAIN)
         return YOLK_SUBMIT_AGAIN; /* the first write: the provider has not answered yet */
-    if (status == YOLK_OK && (io->offset > l->size || io->size > l->size - io->offset))
-        status = base_fail(YOLK_ERR_INVALID, 0, "shm: outside the segment");
+    if (status == YOLK_OK)
+        status = prepare(l, io);
     if (status != YOLK_OK)
         return submit_failed(io, status);
-    map_ahead(l, io->offset, io->size);
     if (io->size <= SMALL_MAX && io->size > 0) {
         gather(ch, io);
         return YOLK_SUBMIT_QUEUED;
@@ -226,6 +332,7 @@ uint32_t shm_channel_poll(void *channel, struct yolk_completion *completions, ui
     struct channel *ch = channel;
     uint32_t n = 0;
     copy_gathered(ch);
+    n = gpu_tell(ch, completions, max);
     for (; n < max && ch->done != NULL; n++) {
         const struct yolk_io *io = ch->done;
         completions[n] =
@@ -244,6 +351,9 @@ enum yolk_status shm_channel_close(void *channel)
     shm_channel_flush(channel);
     if (ch->queued > 0)
         return base_fail(YOLK_ERR_BUSY, 0, "shm: %u ios were not told of", ch->queued);
+    if (ch->lane != NULL)
+        gpu_lane_fini(ch->lane);
+    free(ch->lane);
     free(ch);
     return YOLK_OK;
 }

@@ -49,7 +49,7 @@ void shm_opened_encode(const struct shm_opened *opened, uint8_t out[SHM_OPENED_S
     header_encode(SHM_OPENED, SHM_OPENED_SIZE - WIRE_HEADER_SIZE, out);
     uint8_t *body = out + WIRE_HEADER_SIZE;
     base_store_u32(body, (uint32_t)opened->status);
-    base_store_u32(body + 4, 0);
+    base_store_u32(body + 4, opened->generation);
     base_store_u64(body + 8, opened->size);
     base_store_u64(body + 16, opened->map_size);
 }
@@ -61,10 +61,78 @@ int shm_opened_decode(const uint8_t in[SHM_OPENED_SIZE], struct shm_opened *out)
         return status;
     const uint8_t *body = in + WIRE_HEADER_SIZE;
     out->status = (int32_t)base_load_u32(body);
+    out->generation = base_load_u32(body + 4);
     out->size = base_load_u64(body + 8);
     out->map_size = base_load_u64(body + 16);
     if (out->status > YOLK_OK || out->size > out->map_size || out->map_size > SIZE_MAX / 2)
         return base_fail(YOLK_ERR_PROTOCOL, 0, "shm: an impossible size");
+    return YOLK_OK;
+}
+
+void shm_ask_encode(const struct shm_ask *ask, uint8_t out[SHM_ASK_SIZE])
+{
+    header_encode(SHM_ASK, SHM_ASK_SIZE - WIRE_HEADER_SIZE, out);
+    base_store_u64(out + WIRE_HEADER_SIZE, ask->first);
+    base_store_u64(out + WIRE_HEADER_SIZE + 8, ask->second);
+}
+
+int shm_ask_decode(const uint8_t in[SHM_ASK_SIZE], struct shm_ask *out)
+{
+    int status = header_check(in, SHM_ASK, SHM_ASK_SIZE - WIRE_HEADER_SIZE);
+    out->first = base_load_u64(in + WIRE_HEADER_SIZE);
+    out->second = base_load_u64(in + WIRE_HEADER_SIZE + 8);
+    return status;
+}
+
+void shm_answer_encode(const struct shm_answer *answer, uint8_t out[SHM_ANSWER_SIZE])
+{
+    uint8_t *body = out + WIRE_HEADER_SIZE;
+    memset(out, 0, SHM_ANSWER_SIZE);
+    header_encode(SHM_ANSWER, SHM_ANSWER_SIZE - WIRE_HEADER_SIZE, out);
+    base_store_u32(body, (uint32_t)answer->status);
+    for (int i = 0; i < 3; i++)
+        base_store_u64(body + 8 + 8 * i, answer->numbers[i]);
+    memcpy(body + 32, answer->text, strnlen(answer->text, SHM_ANSWER_TEXT - 1));
+}
+
+int shm_answer_decode(const uint8_t in[SHM_ANSWER_SIZE], struct shm_answer *out)
+{
+    int status = header_check(in, SHM_ANSWER, SHM_ANSWER_SIZE - WIRE_HEADER_SIZE);
+    const uint8_t *body = in + WIRE_HEADER_SIZE;
+    if (status != YOLK_OK)
+        return status;
+    out->status = (int32_t)base_load_u32(body);
+    for (int i = 0; i < 3; i++)
+        out->numbers[i] = base_load_u64(body + 8 + 8 * i);
+    memcpy(out->text, body + 32, SHM_ANSWER_TEXT);
+    if (out->status > YOLK_OK || out->text[SHM_ANSWER_TEXT - 1] != '\0')
+        return base_fail(YOLK_ERR_PROTOCOL, 0, "shm: an answer without an end");
+    return YOLK_OK;
+}
+
+static void copy_printable(char *to, const char *from)
+{
+    size_t n = 0;
+    for (; n + 1 < SHM_FAILED_TEXT && from[n] != '\0'; n++)
+        to[n] = from[n] >= ' ' && from[n] <= '~' ? from[n] : '?';
+    to[n] = '\0';
+}
+
+void shm_failed_encode(const char *text, uint8_t out[SHM_FAILED_SIZE])
+{
+    memset(out, 0, SHM_FAILED_SIZE);
+    header_encode(SHM_FAILED, SHM_FAILED_TEXT, out);
+    copy_printable((char *)out + WIRE_HEADER_SIZE, text);
+}
+
+int shm_failed_decode(const uint8_t in[SHM_FAILED_SIZE], char text[SHM_FAILED_TEXT])
+{
+    int status = header_check(in, SHM_FAILED, SHM_FAILED_TEXT);
+    if (status != YOLK_OK)
+        return status;
+    if (in[SHM_FAILED_SIZE - 1] != 0)
+        return base_fail(YOLK_ERR_PROTOCOL, 0, "shm: a text without an end");
+    copy_printable(text, (const char *)in + WIRE_HEADER_SIZE);
     return YOLK_OK;
 }
 
@@ -169,5 +237,7 @@ int shm_receive_fds(int fd, void *data, size_t size, size_t *got, int fds[2])
         return base_fail(YOLK_ERR_LINK, n < 0 ? errno : 0, "shm: the connection was closed");
     take_fds(&message, fds);
     *got = (size_t)n;
+    if ((message.msg_flags & MSG_CTRUNC) != 0)
+        return base_fail(YOLK_ERR_LIMIT, EMFILE, "shm: no room for the descriptors that came");
     return YOLK_OK;
 }

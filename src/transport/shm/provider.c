@@ -26,18 +26,16 @@
 #include "transport/shm/internal.h"
 
 enum {
-    SERVED_MAX = 64,
-    CONNECTIONS_MAX = 2048,
+    SERVED_MAX = 1024,
+    CONNECTIONS_MAX = 4096,
     INPUT_SIZE = 2048,
     SWEEP_MS = 1000,
 };
 
 struct shm_served {
-    struct memory_segment *memory; /* of the endpoint's memory_alloc */
+    struct shm_handout what;
     struct memory_segment page;
     struct shm_header *header;
-    uint64_t size;
-    struct yolk_access access;
 };
 
 struct connection {
@@ -46,9 +44,12 @@ struct connection {
     bool hello_done;
     bool opened;
     bool closing;
+    bool remote; /* no descriptor can go over it */
     uint64_t deadline_ns;
     uint64_t session;
     struct shm_served *served; /* whose mapping it may hold */
+    struct yolk_access lease;  /* whose end is told when it is over, of `leased` */
+    struct yolk_access_request leased;
     struct wire_hello_machine hello;
     struct base_buf out;
     size_t in_size;
@@ -58,8 +59,11 @@ struct connection {
 struct shm_provider {
     struct shm_settings settings;
     struct mutex mutex;
+    struct shm_served *answering; /* it is being asked, without the mutex */
+    struct condition answered;
     bool running, stopped;
-    int listener, wake, epoll;
+    int listener, tcp_listener, wake, epoll;
+    struct net_address tcp_address;
     struct shm_folder folder;
     struct thread thread;
     struct base_list connections;
@@ -86,6 +90,8 @@ static void connection_close(struct shm_provider *p, struct connection *c)
     net_close(c->fd);
     p->connection_count--;
     mutex_unlock(&p->mutex);
+    if (c->lease.end != NULL)
+        c->lease.end(c->lease.self, &c->leased);
     wire_hello_wipe(&c->hello);
     base_buf_free(&c->out);
     free(c);
@@ -112,15 +118,25 @@ static int open_segment(struct shm_provider *p, struct connection *c, const stru
         .opcode = open->writable ? YOLK_WRITE : YOLK_READ,
         .whole_map = 1,
     };
-    int status = served->access.check(served->access.self, &request);
+    const struct yolk_access *access = &served->what.access;
+    int status = access->begin != NULL ? access->begin(access->self, &request)
+                                       : access->check(access->self, &request);
+    if (status == YOLK_OK && access->begin != NULL) {
+        c->lease = *access;
+        c->leased = request;
+    }
     if (status != YOLK_OK) {
         c->served = NULL;
         return status;
     }
-    fds[0] = open->writable ? served->memory->fd : served->memory->fd_ro;
+    /* The page comes second; where nothing else is needed, it stands for that too. */
+    fds[0] = served->what.fds[open->writable ? 1 : 0];
     fds[1] = served->page.fd_ro;
-    reply->size = served->size;
-    reply->map_size = served->memory->size;
+    if (fds[0] < 0)
+        fds[0] = fds[1];
+    reply->generation = served->what.generation;
+    reply->size = served->what.size;
+    reply->map_size = served->what.map_size;
     return YOLK_OK;
 }
 
@@ -137,16 +153,18 @@ static void connection_open_frame(struct shm_provider *p, struct connection *c)
     mutex_lock(&p->mutex);
     reply.status = open_segment(p, c, &open, fds, &reply);
     shm_opened_encode(&reply, bytes);
-    int status = shm_send_fds(c->fd, bytes, sizeof bytes, fds, reply.status == YOLK_OK ? 2 : 0);
+    int status = shm_send_fds(c->fd, bytes, sizeof bytes, fds,
+                              reply.status == YOLK_OK && !c->remote ? 2 : 0);
     mutex_unlock(&p->mutex);
     if (status != YOLK_OK) {
+        refuse(p, c, yolk_last_error());
         /* Nothing was handed out. */
         mutex_lock(&p->mutex);
         c->served = NULL;
         mutex_unlock(&p->mutex);
-        c->closing = true;
     }
     c->opened = true;
+    c->in_size = 0;
     c->deadline_ns = CLOCK_NEVER;
 }
 
@@ -156,8 +174,9 @@ static bool hello_step(struct shm_provider *p, struct connection *c)
     struct wire_header header;
     while (c->out.size > 0) {
         ssize_t n = send(c->fd, c->out.data, c->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n <= 0) {
-            c->closing = true; /* a hello fits any socket buffer */
+        if (n <= 0) { /* a hello fits any socket buffer */
+            (void)base_fail(YOLK_ERR_LINK, errno, "gone before it was answered");
+            refuse(p, c, yolk_last_error());
             return false;
         }
         base_buf_consume(&c->out, (size_t)n);
@@ -193,12 +212,58 @@ static bool hello_step(struct shm_provider *p, struct connection *c)
     return true;
 }
 
+static void connection_ask_frame(struct shm_provider *p, struct connection *c)
+{
+    struct shm_ask ask;
+    struct shm_answer answer = {.status = YOLK_ERR_STALE};
+    uint8_t bytes[SHM_ANSWER_SIZE];
+    int fd = -1, status = shm_ask_decode(c->in, &ask);
+    mutex_lock(&p->mutex);
+    struct shm_served *served = c->served;
+    bool asked = status == YOLK_OK && served != NULL && served->what.answer != NULL;
+    p->answering = asked ? served : NULL;
+    mutex_unlock(&p->mutex);
+    if (asked)
+        served->what.answer(served->what.self, &ask, &answer, &fd);
+    mutex_lock(&p->mutex);
+    p->answering = NULL;
+    condition_broadcast(&p->answered);
+    mutex_unlock(&p->mutex);
+    shm_answer_encode(&answer, bytes);
+    if (status == YOLK_OK)
+        status = shm_send_fds(c->fd, bytes, sizeof bytes, &fd, fd >= 0 && !c->remote ? 1 : 0);
+    net_close(fd);
+    c->in_size = 0;
+    if (status != YOLK_OK)
+        refuse(p, c, yolk_last_error());
+}
+
+/* All that may come after the segment was opened. */
+static void connection_later_frame(struct shm_provider *p, struct connection *c)
+{
+    char text[SHM_FAILED_TEXT], said[SHM_FAILED_TEXT + 32];
+    uint16_t kind = c->in_size >= 4 ? base_load_u16(c->in + 2) : 0;
+    if (c->in_size < (kind == SHM_ASK ? SHM_ASK_SIZE : SHM_FAILED_SIZE) &&
+        (kind == SHM_ASK || kind == SHM_FAILED))
+        return;
+    if (kind == SHM_ASK && c->in_size == SHM_ASK_SIZE) {
+        connection_ask_frame(p, c);
+        return;
+    }
+    if (c->in_size < SHM_FAILED_SIZE || shm_failed_decode(c->in, text) != YOLK_OK) {
+        refuse(p, c, "bytes after the segment was opened");
+        return;
+    }
+    (void)snprintf(said, sizeof said, "the client says: %s", text);
+    refuse(p, c, said);
+}
+
 static void connection_run(struct shm_provider *p, struct connection *c)
 {
-    size_t room = (c->opened ? 1 : INPUT_SIZE) - (c->opened ? 0 : c->in_size);
+    size_t room = (c->opened ? SHM_FAILED_SIZE : INPUT_SIZE) - c->in_size;
     ssize_t n;
     do {
-        n = recv(c->fd, c->in + (c->opened ? 0 : c->in_size), room, MSG_DONTWAIT);
+        n = recv(c->fd, c->in + c->in_size, room, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return;
@@ -206,11 +271,11 @@ static void connection_run(struct shm_provider *p, struct connection *c)
         c->closing = true;
         return;
     }
+    c->in_size += (size_t)n;
     if (c->opened) {
-        refuse(p, c, "bytes after the segment was opened");
+        connection_later_frame(p, c);
         return;
     }
-    c->in_size += (size_t)n;
     while (!c->closing && !c->hello_done && hello_step(p, c))
         ;
     if (!c->closing && c->hello_done && c->in_size >= SHM_OPEN_SIZE)
@@ -219,7 +284,7 @@ static void connection_run(struct shm_provider *p, struct connection *c)
 
 /* ---- the thread ---- */
 
-static void adopt(struct shm_provider *p, int fd)
+static void adopt(struct shm_provider *p, int fd, bool remote)
 {
     struct wire_hello_options options;
     struct connection *c = calloc(1, sizeof *c);
@@ -228,6 +293,7 @@ static void adopt(struct shm_provider *p, int fd)
         return;
     }
     c->fd = fd;
+    c->remote = remote;
     base_list_init(&c->node);
     base_buf_init(&c->out, INPUT_SIZE);
     c->deadline_ns = clock_after(clock_real_now_ns(), p->settings.hello_timeout_ns);
@@ -240,7 +306,7 @@ static void adopt(struct shm_provider *p, int fd)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (count > CONNECTIONS_MAX)
         refuse(p, c, "too many connections");
-    else if (shm_check_peer(fd) != YOLK_OK)
+    else if (!remote && shm_check_peer(fd) != YOLK_OK)
         refuse(p, c, yolk_last_error());
     else if (wire_hello_init(&c->hello, true, &options) != YOLK_OK ||
              wire_hello_start(&c->hello, &c->out) != YOLK_OK ||
@@ -276,10 +342,10 @@ static void provider_main(void *arg)
             void *of = events[i].data.ptr;
             if (of == &p->wake) {
                 stopping = true;
-            } else if (of == &p->listener) {
-                int fd = net_accept_ready(p->listener);
+            } else if (of == &p->listener || of == &p->tcp_listener) {
+                int fd = net_accept_ready(*(int *)of);
                 if (fd >= 0)
-                    adopt(p, fd);
+                    adopt(p, fd, of == &p->tcp_listener);
             } else {
                 struct connection *c = of;
                 connection_run(p, c);
@@ -304,6 +370,8 @@ static int provider_start(struct shm_provider *p)
         status = net_address_unix(p->folder.path, &address);
     if (status == YOLK_OK)
         status = net_listen(&address, 128, &p->listener, NULL);
+    if (status == YOLK_OK && p->settings.tcp)
+        status = net_listen(&p->settings.listen, 128, &p->tcp_listener, &p->tcp_address);
     if (status != YOLK_OK)
         return status;
     p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -312,8 +380,11 @@ static int provider_start(struct shm_provider *p)
         return base_fail(YOLK_ERR_SYSTEM, errno, "shm: eventfd, epoll");
     struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &p->wake};
     struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &p->listener};
+    struct epoll_event tcp_listener = {.events = EPOLLIN, .data.ptr = &p->tcp_listener};
     if (epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->wake, &wake) != 0 ||
-        epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->listener, &listener) != 0)
+        epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->listener, &listener) != 0 ||
+        (p->settings.tcp &&
+         epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->tcp_listener, &tcp_listener) != 0))
         return base_fail(YOLK_ERR_SYSTEM, errno, "shm: epoll_ctl");
     p->running = true;
     return thread_start(&p->thread, "yolk-shm", provider_main, p);
@@ -328,11 +399,12 @@ static void provider_halt(struct shm_provider *p)
     }
     thread_join(&p->thread);
     net_close(p->listener);
+    net_close(p->tcp_listener);
     if (p->epoll >= 0)
         (void)close(p->epoll);
     if (p->wake >= 0)
         (void)close(p->wake);
-    p->listener = p->epoll = p->wake = -1;
+    p->listener = p->tcp_listener = p->epoll = p->wake = -1;
     shm_folder_remove(&p->folder);
     p->running = false;
 }
@@ -345,8 +417,9 @@ int shm_provider_create(const struct shm_settings *settings, struct shm_provider
     if (p == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: provider");
     p->settings = *settings;
-    p->listener = p->epoll = p->wake = p->folder.lock = -1;
+    p->listener = p->tcp_listener = p->epoll = p->wake = p->folder.lock = -1;
     mutex_init(&p->mutex);
+    condition_init(&p->answered);
     base_list_init(&p->connections);
     *out = p;
     return YOLK_OK;
@@ -367,16 +440,13 @@ void shm_provider_destroy(struct shm_provider *p)
     shm_provider_stop(p);
     explicit_bzero(&p->settings, sizeof p->settings);
     mutex_destroy(&p->mutex);
+    condition_destroy(&p->answered);
     free(p);
 }
 
-static int served_create(const struct shm_settings *settings, const struct yolk_serve *serve,
+static int served_create(const struct shm_settings *settings, const struct shm_handout *what,
                          struct shm_served **out)
 {
-    const struct yolk_memory *a = serve->allocation;
-    if (a == NULL || a->internal == NULL || serve->memory != a->pointer || serve->size > a->size)
-        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
-                         "shm: serves only whole memory of its own allocation");
     struct shm_served *s = calloc(1, sizeof *s);
     if (s == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: served segment");
@@ -386,13 +456,11 @@ static int served_create(const struct shm_settings *settings, const struct yolk_
         free(s);
         return status;
     }
-    s->memory = a->internal;
-    s->size = serve->size;
-    s->access = serve->access;
+    s->what = *what;
     s->header = s->page.address;
     s->header->magic = SHM_HEADER_MAGIC;
     memcpy(s->header->instance, settings->instance, WIRE_ID_SIZE);
-    atomic_store(&s->header->segment, serve->segment);
+    atomic_store(&s->header->segment, what->segment);
     *out = s;
     return YOLK_OK;
 }
@@ -403,12 +471,38 @@ static void served_free(struct shm_served *s)
     free(s);
 }
 
+bool shm_provider_address(struct shm_provider *p, struct net_address *out)
+{
+    mutex_lock(&p->mutex);
+    bool there = p->tcp_listener >= 0;
+    if (there)
+        *out = p->tcp_address;
+    mutex_unlock(&p->mutex);
+    return there;
+}
+
 int shm_provider_serve(struct shm_provider *p, const struct yolk_serve *serve,
                        struct shm_served **out, char *text, size_t text_size)
 {
+    const struct yolk_memory *a = serve->allocation;
+    if (a == NULL || a->internal == NULL || serve->memory != a->pointer || serve->size > a->size)
+        return base_fail(YOLK_ERR_UNSUPPORTED, 0,
+                         "shm: serves only whole memory of its own allocation");
+    const struct memory_segment *memory = a->internal;
+    const struct shm_handout handout = {.fds = {memory->fd_ro, memory->fd},
+                                        .size = serve->size,
+                                        .map_size = memory->size,
+                                        .segment = serve->segment,
+                                        .access = serve->access};
+    return shm_provider_hand_out(p, &handout, out, text, text_size);
+}
+
+int shm_provider_hand_out(struct shm_provider *p, const struct shm_handout *handout,
+                          struct shm_served **out, char *text, size_t text_size)
+{
     char instance[SHM_INSTANCE_TEXT];
     struct shm_served *served = NULL;
-    int status = served_create(&p->settings, serve, &served);
+    int status = served_create(&p->settings, handout, &served);
     if (status != YOLK_OK)
         return status;
     mutex_lock(&p->mutex);
@@ -450,7 +544,9 @@ static uint32_t provider_cut(struct shm_provider *p, const struct shm_served *se
     BASE_LIST_FOREACH(node, &p->connections)
     {
         struct connection *c = BASE_CONTAINER(node, struct connection, node);
-        if (c->served != served || (!all && c->session != session))
+        if (served == NULL ? c->served == NULL : c->served != served)
+            continue;
+        if (!all && c->session != session)
             continue;
         (void)shutdown(c->fd, SHUT_WR);
         count++;
@@ -485,6 +581,8 @@ void shm_provider_unserve(struct shm_provider *p, struct shm_served *served)
             p->served[i] = NULL;
     }
     (void)provider_cut(p, served, true, 0);
+    while (p->answering == served)
+        condition_wait(&p->answered, &p->mutex);
     BASE_LIST_FOREACH(node, &p->connections)
     {
         struct connection *c = BASE_CONTAINER(node, struct connection, node);

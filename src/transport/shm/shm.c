@@ -15,6 +15,7 @@
 struct endpoint {
     struct shm_settings settings;
     struct shm_provider *provider;
+    struct gpu_side gpu;
     bool huge_pages;
 };
 
@@ -63,10 +64,17 @@ static enum yolk_status shm_init(const struct yolk_transport_options *options, v
     if (e == NULL)
         return (enum yolk_status)base_fail(YOLK_ERR_NO_MEMORY, 0, "shm: endpoint");
     e->huge_pages = options->huge_pages != 0;
-    int status = settings_from(options, &e->settings);
+    int status = gpu_side_init(&e->gpu, options);
+    if (status != YOLK_OK) {
+        free(e);
+        return (enum yolk_status)status;
+    }
+    status = settings_from(options, &e->settings);
+    e->settings.gpu = &e->gpu;
     if (status == YOLK_OK)
         status = shm_provider_create(&e->settings, &e->provider);
     if (status != YOLK_OK) {
+        gpu_side_fini(&e->gpu);
         free(e);
         return (enum yolk_status)status;
     }
@@ -86,6 +94,7 @@ static void shm_fini(void *endpoint)
 {
     struct endpoint *e = endpoint;
     shm_provider_destroy(e->provider);
+    gpu_side_fini(&e->gpu);
     explicit_bzero(&e->settings, sizeof e->settings);
     free(e);
 }
@@ -198,7 +207,8 @@ static const struct yolk_transport_ops shm_ops = {
     .abi = YOLK_TRANSPORT_ABI,
     .name = "shm",
     .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_SAME_MACHINE | YOLK_CAP_MAP |
-            YOLK_CAP_ALLOC | YOLK_CAP_SERVE_ALLOC | YOLK_CAP_PEER_DEATH,
+            YOLK_CAP_ALLOC | YOLK_CAP_SERVE_ALLOC | YOLK_CAP_PEER_DEATH | YOLK_CAP_DRAM_TO_DRAM |
+            YOLK_CAP_GPU_TO_DRAM | YOLK_CAP_PIECES | YOLK_CAP_PLACES,
     .probe = shm_probe,
     .init = shm_init,
     .stop = shm_stop,

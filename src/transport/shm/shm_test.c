@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "platform/temporary_kit.h"
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -10,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "platform/clock.h"
 #include "platform/memory.h"
 #include "platform/net.h"
 #include "transport/shm/internal.h"
@@ -148,8 +151,8 @@ static void test_garbage_and_folder(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
     test_round_trip(state);
     /* A folder that others can enter is refused. */
-    char open_folder[] = "/tmp/yolk-test-XXXXXX";
-    assert_non_null(mkdtemp(open_folder));
+    char open_folder[TEMPORARY_MAX] = "yolk-test-XXXXXX";
+    assert_non_null(mkdtemp(temporary_path(open_folder)));
     assert_int_equal(chmod(open_folder, 0755), 0);
     struct yolk_transport_options options = {.struct_size = sizeof options,
                                              .socket_dir = open_folder};
@@ -216,11 +219,11 @@ static void test_left_over_folders(void **state)
 {
     (void)state;
     static struct pair live, next;
-    char base[] = "/tmp/yolk-test-XXXXXX", path[200];
+    char base[TEMPORARY_MAX] = "yolk-test-XXXXXX", path[200];
     struct yolk_transport_options options = {.struct_size = sizeof options};
     static const char *const kept[] = {"yolk-shm-open00", "yolk-shm-note00", "yolk-shm-link00",
                                        "yolk-shm-longer0", "yolk-other0"};
-    assert_non_null(mkdtemp(base));
+    assert_non_null(mkdtemp(temporary_path(base)));
     assert_int_equal(setenv("XDG_RUNTIME_DIR", base, 1), 0);
     pair_open(&live, transport_shm_ops(), NULL);
     assert_int_equal(entries_of(base), 2 + 1);
@@ -269,9 +272,10 @@ static void test_left_over_sockets(void **state)
 {
     (void)state;
     struct pair own = {.provider = {.ops = transport_shm_ops()}};
-    char base[] = "/tmp/yolk-test-XXXXXX", dead[100], live[100], other[100];
+    char base[TEMPORARY_MAX] = "yolk-test-XXXXXX", dead[2 * TEMPORARY_MAX], live[2 * TEMPORARY_MAX],
+         other[2 * TEMPORARY_MAX];
     struct yolk_transport_options options = {.struct_size = sizeof options, .socket_dir = base};
-    assert_non_null(mkdtemp(base));
+    assert_non_null(mkdtemp(temporary_path(base)));
     killed_provider(&options);
     assert_int_equal(entries_of(base), 2 + 1); /* not yet a minute old: kept */
     (void)snprintf(dead, sizeof dead, "%s/00000001.sock", base);
@@ -340,6 +344,178 @@ static void test_unsealed_refused(void **state)
     assert_int_equal(memory_map(fd, 4096, MEMORY_READ_ONLY, &mapping), YOLK_OK);
     memory_unmap(&mapping);
     close(fd);
+}
+
+/* ---- C159: what keeps a client from the memory, in its own words on both sides ---- */
+
+/* A provider that does everything right up to the answer. */
+struct liar {
+    char path[108], text[512];
+    int listener;
+    pthread_t thread;
+    enum { LIAR_SILENT, LIAR_NO_DESCRIPTORS, LIAR_WRONG_SIZE } lie;
+    char heard[SHM_FAILED_TEXT]; /* what the client said of it */
+};
+
+static int fd_send(void *self, const void *data, size_t size)
+{
+    return net_send_all(*(int *)self, data, size, clock_real_now_ns() + 5 * CLOCK_NS_PER_S);
+}
+
+static int fd_recv(void *self, void *data, size_t size)
+{
+    return net_recv_all(*(int *)self, data, size, clock_real_now_ns() + 5 * CLOCK_NS_PER_S);
+}
+
+static void *liar_main(void *arg)
+{
+    struct liar *liar = arg;
+    int fd = accept4(liar->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct wire_hello_machine hello;
+    struct wire_hello_io io = {&fd, fd_send, fd_recv};
+    struct shm_settings settings = {.secret_size = 0};
+    struct wire_hello_options options;
+    uint8_t open[SHM_OPEN_SIZE], opened[SHM_OPENED_SIZE], failed[SHM_FAILED_SIZE];
+    struct memory_segment memory, page;
+    memset(settings.instance, 1, sizeof settings.instance);
+    shm_wire_options(&settings, 0, &options);
+    options.purposes = 1u << WIRE_PURPOSE_DATA;
+    assert_true(fd >= 0);
+    assert_int_equal(wire_hello_init(&hello, true, &options), YOLK_OK);
+    assert_int_equal(wire_hello_run(&hello, &io), YOLK_OK);
+    assert_int_equal(fd_recv(&fd, open, sizeof open), YOLK_OK);
+    assert_int_equal(memory_segment_create(SEGMENT_SIZE, NULL, &memory), YOLK_OK);
+    assert_int_equal(memory_segment_create(4096, NULL, &page), YOLK_OK);
+    int fds[2] = {memory.fd_ro, page.fd_ro};
+    const struct shm_opened answer = {.size = SEGMENT_SIZE, .map_size = 2 * SEGMENT_SIZE};
+    shm_opened_encode(&answer, opened);
+    if (liar->lie != LIAR_SILENT)
+        assert_int_equal(
+            shm_send_fds(fd, opened, sizeof opened, fds, liar->lie == LIAR_WRONG_SIZE ? 2 : 0),
+            YOLK_OK);
+    if (fd_recv(&fd, failed, sizeof failed) == YOLK_OK)
+        assert_int_equal(shm_failed_decode(failed, liar->heard), YOLK_OK);
+    wire_hello_wipe(&hello);
+    memory_segment_destroy(&memory);
+    memory_segment_destroy(&page);
+    net_close(fd);
+    return NULL;
+}
+
+static void fails_to_open(const char *text, enum yolk_status wanted, char said[512])
+{
+    struct side client;
+    void *target = NULL, *channel;
+    side_open(&client, transport_shm_ops(), 3, NULL);
+    assert_int_equal(
+        client.ops->open_target(client.endpoint, text, SEGMENT, SEGMENT_SIZE, SESSION, &target),
+        YOLK_OK);
+    assert_int_equal(open_channel(client.ops, client.endpoint, target, &channel), wanted);
+    (void)snprintf(said, 512, "%s", yolk_last_error());
+    client.ops->close_target(client.endpoint, target);
+    side_close(&client);
+}
+
+static void meets_liar(int lie, enum yolk_status wanted, const char *words)
+{
+    struct liar liar = {.lie = lie};
+    struct net_address address;
+    char dir[TEMPORARY_MAX] = "yolk-liar-XXXXXX", said[512];
+    assert_non_null(mkdtemp(temporary_path(dir)));
+    (void)snprintf(liar.path, sizeof liar.path, "%s/s", dir);
+    (void)snprintf(liar.text, sizeof liar.text, "%s,01010101010101010101010101010101", liar.path);
+    assert_int_equal(net_address_unix(liar.path, &address), YOLK_OK);
+    assert_int_equal(net_listen(&address, 4, &liar.listener, NULL), YOLK_OK);
+    int flags = fcntl(liar.listener, F_GETFL);
+    assert_int_equal(fcntl(liar.listener, F_SETFL, flags & ~O_NONBLOCK), 0);
+    assert_int_equal(pthread_create(&liar.thread, NULL, liar_main, &liar), 0);
+    fails_to_open(liar.text, wanted, said);
+    assert_non_null(strstr(said, words));
+    assert_int_equal(pthread_join(liar.thread, NULL), 0);
+    if (lie != LIAR_SILENT) /* there is nobody to tell of a silence */
+        assert_string_equal(liar.heard, said);
+    net_close(liar.listener);
+    (void)unlink(liar.path);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* In a child, which may become somebody else. */
+static void has_no_permission(const char *text)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        char said[512];
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
+            _exit(2);
+        fails_to_open(text, YOLK_ERR_NO_ROUTE, said);
+        _exit(strstr(said, "has no permission to connect to /") != NULL &&
+                      strstr(said, "Permission denied") != NULL
+                  ? 0
+                  : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void c159_each_way_to_fail_is_told_apart(void **state)
+{
+    (void)state;
+    char said[512], dir[TEMPORARY_MAX] = "yolk-closed-XXXXXX", text[512];
+    fails_to_open("/nonexistent/yolk.sock,01010101010101010101010101010101", YOLK_ERR_NO_ROUTE,
+                  said);
+    assert_non_null(strstr(said, "the socket /nonexistent/yolk.sock is not here"));
+    assert_non_null(strstr(said, "No such file or directory"));
+    assert_non_null(mkdtemp(temporary_path(dir)));
+    (void)snprintf(text, sizeof text, "%s/s,01010101010101010101010101010101", dir);
+    assert_int_equal(chmod(dir, 0), 0);
+    has_no_permission(text);
+    assert_int_equal(rmdir(dir), 0);
+    meets_liar(LIAR_NO_DESCRIPTORS, YOLK_ERR_PROTOCOL, "no descriptors came with the segment");
+    meets_liar(LIAR_SILENT, YOLK_ERR_TIMEOUT, "does not answer: Connection timed out");
+    meets_liar(LIAR_WRONG_SIZE, YOLK_ERR_INVALID, "bytes instead of");
+}
+
+/* The provider's log says what its clients say. */
+static void keep_log(void *self, enum base_log_level level, const char *room, const char *text)
+{
+    (void)level;
+    (void)room;
+    (void)snprintf(self, 512, "%s", text);
+}
+
+static void c159_the_provider_says_what_its_client_said(void **state)
+{
+    (void)state;
+    char path[108];
+    static char logged[512];
+    struct net_address address;
+    int fd = -1;
+    struct wire_hello_machine hello;
+    struct wire_hello_io io = {&fd, fd_send, fd_recv};
+    struct shm_settings settings = {.secret_size = 8};
+    struct wire_hello_options options;
+    uint8_t bytes[SHM_OPENED_SIZE + SHM_FAILED_SIZE];
+    memcpy(settings.secret, "a secret", 8);
+    memset(settings.instance, 3, sizeof settings.instance);
+    shm_wire_options(&settings, SESSION, &options);
+    socket_path(path);
+    assert_int_equal(net_address_unix(path, &address), YOLK_OK);
+    assert_int_equal(net_connect(&address, clock_real_now_ns() + 5 * CLOCK_NS_PER_S, &fd), YOLK_OK);
+    assert_int_equal(wire_hello_init(&hello, false, &options), YOLK_OK);
+    assert_int_equal(wire_hello_run(&hello, &io), YOLK_OK);
+    wire_hello_wipe(&hello);
+    shm_open_encode(&(struct shm_open){.segment = SEGMENT}, bytes);
+    assert_int_equal(fd_send(&fd, bytes, SHM_OPEN_SIZE), YOLK_OK);
+    assert_int_equal(fd_recv(&fd, bytes, SHM_OPENED_SIZE), YOLK_OK);
+    base_log_set(keep_log, logged);
+    shm_failed_encode("no room for \x01 it: Too many open files", bytes);
+    assert_int_equal(fd_send(&fd, bytes, SHM_FAILED_SIZE), YOLK_OK);
+    assert_int_not_equal(fd_recv(&fd, bytes, 1), YOLK_OK); /* it closed */
+    base_log_set(NULL, NULL);
+    assert_string_equal(
+        logged, "connection refused: the client says: no room for ? it: Too many open files");
+    net_close(fd);
 }
 
 static void test_fence(void **state)
@@ -413,8 +589,8 @@ static void test_peer_killed(void **state)
     int text[2];
     void *target = NULL, *channel;
     uint8_t bytes[64];
-    char folder[] = "/tmp/yolk-test-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[TEMPORARY_MAX] = "yolk-test-XXXXXX";
+    assert_non_null(mkdtemp(temporary_path(folder)));
     assert_int_equal(pipe(text), 0);
     pid_t pid = fork_quietly();
     assert_true(pid >= 0);
@@ -491,6 +667,8 @@ int main(void)
         T(test_garbage_and_folder),
         T(test_read_only_mapping),
         T(test_fence),
+        T(c159_the_provider_says_what_its_client_said),
+        cmocka_unit_test(c159_each_way_to_fail_is_told_apart),
         T(test_fence_stopped_writer),
         T(test_peer_killed),
         cmocka_unit_test(test_left_over_folders),

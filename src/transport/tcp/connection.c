@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "platform/clock.h"
 #include "platform/net.h"
+#include "transport/gpu/gpu.h"
 
 enum { RECEIVES_A_TURN = 64 };       /* then the worker's other connections get theirs */
 enum { REPLIES_BYTES = 256 * 1024 }; /* are sent together before others are looked at */
@@ -59,6 +60,40 @@ static void connection_give_staging_back(struct tcp_provider *p, struct tcp_conn
     if (c->job.staging != NULL)
         tcp_disk_give_back(p->disk, c->job.staging);
     c->job.staging = NULL;
+    free(c->bounce);
+    c->bounce = NULL;
+}
+
+/* ---- memory of a GPU ---- */
+
+/* Whose memory the frame is about; what is in use by the connection was allowed. */
+static int gpu_of(struct tcp_provider *p, const struct tcp_served *served,
+                  const struct tcp_frame *f, uint32_t *gpu)
+{
+    *gpu = served->gpu;
+    if (served->memory != NULL || f->length == 0)
+        return YOLK_OK;
+    return gpu_side_look(p->settings.gpu, tcp_served_at(served, f->offset), gpu);
+}
+
+/* Makes room for the frame's bytes where they are a GPU's. */
+static int bounce_make(struct tcp_provider *p, struct tcp_connection *c)
+{
+    int status = gpu_of(p, c->served, &c->frame, &c->bounce_gpu);
+    if (status != YOLK_OK || c->bounce_gpu == 0 || c->frame.length == 0)
+        return status;
+    c->bounce = malloc(c->frame.length);
+    return c->bounce != NULL ? YOLK_OK : base_fail(YOLK_ERR_NO_MEMORY, 0, "tcp: no memory");
+}
+
+static int bounce_copy(struct tcp_provider *p, struct tcp_connection *c, bool to_gpu)
+{
+    uint8_t *memory = tcp_served_at(c->served, c->frame.offset);
+    int status = gpu_side_copy(p->settings.gpu, c->bounce_gpu, to_gpu ? memory : c->bounce,
+                               to_gpu ? c->bounce : memory, c->frame.length, to_gpu);
+    if (status == YOLK_ERR_STUCK)
+        c->bounce = NULL; /* it may still be read or written */
+    return status;
 }
 
 void tcp_connection_close(struct tcp_provider *p, struct tcp_connection *c)
@@ -320,6 +355,21 @@ static void quiet_reply(struct tcp_provider *p, struct tcp_connection *c)
     reply_begin(p, c, status, NULL, 0);
 }
 
+/* Of memory: its bytes are the reply. */
+static void read_begin(struct tcp_provider *p, struct tcp_connection *c)
+{
+    if (c->status == YOLK_OK)
+        c->status = bounce_make(p, c);
+    if (c->status == YOLK_OK && c->bounce != NULL)
+        c->status = bounce_copy(p, c, false);
+    if (c->status != YOLK_OK)
+        reply_begin(p, c, c->status, NULL, 0);
+    else
+        reply_begin(p, c, YOLK_OK,
+                    c->bounce != NULL ? c->bounce : tcp_served_at(c->served, c->frame.offset),
+                    c->frame.length);
+}
+
 static void frame_begin(struct tcp_provider *p, struct tcp_connection *c)
 {
     tcp_connection_deadline(c, p->settings.stall_timeout_ns);
@@ -337,14 +387,16 @@ static void frame_begin(struct tcp_provider *p, struct tcp_connection *c)
         c->status = access_begin(p, c);
         if (c->status == YOLK_OK && c->served->file != NULL)
             disk_begin(p, c);
-        else if (c->status == YOLK_OK)
-            reply_begin(p, c, YOLK_OK, tcp_served_at(c->served, c->frame.offset), c->frame.length);
         else
-            reply_begin(p, c, c->status, NULL, 0);
+            read_begin(p, c);
         return;
     case TCP_WRITE:
         c->status = access_begin(p, c);
-        c->payload = c->status == YOLK_OK ? tcp_served_at(c->served, c->frame.offset) : NULL;
+        if (c->status == YOLK_OK)
+            c->status = bounce_make(p, c);
+        c->payload = c->status != YOLK_OK ? NULL
+                     : c->bounce != NULL  ? c->bounce
+                                          : tcp_served_at(c->served, c->frame.offset);
         c->payload_left = c->frame.length;
         c->step = TCP_STEP_PAYLOAD;
         return;
@@ -430,6 +482,8 @@ static bool payload_step(struct tcp_worker *w, struct tcp_connection *c, unsigne
         c->payload_left -= (uint64_t)n;
         tcp_connection_deadline(c, p->settings.stall_timeout_ns);
     }
+    if (c->status == YOLK_OK && c->bounce != NULL)
+        c->status = bounce_copy(p, c, true);
     connection_release_served(p, c);
     reply_begin(p, c, c->status, NULL, 0);
     return true;
@@ -441,12 +495,15 @@ static void gather_replies(struct tcp_connection *c)
 {
     struct tcp_frame frame;
     size_t used;
-    if (c->served == NULL || c->served->file != NULL || c->frame.kind != TCP_READ)
+    uint32_t gpu = 0;
+    if (c->served == NULL || c->served->file != NULL || c->frame.kind != TCP_READ ||
+        c->bounce != NULL)
         return;
     while (c->head_count < TCP_REPLIES_MAX && c->piece_count + 2 <= TCP_PIECES_MAX &&
            c->begun_count < TCP_BEGUN_MAX && c->reply_bytes < REPLIES_BYTES) {
         if (frame_next(c, &frame, &used) != YOLK_OK || used == 0 || frame.kind != TCP_READ ||
-            frame.segment != c->frame.segment)
+            frame.segment != c->frame.segment ||
+            gpu_of(c->worker->provider, c->served, &frame, &gpu) != YOLK_OK || gpu != 0)
             return; /* its own turn comes */
         int status = access_check(c, &frame);
         uint64_t size = status == YOLK_OK ? frame.length : 0;

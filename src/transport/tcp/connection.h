@@ -29,6 +29,7 @@ struct tcp_served {
     uint64_t size;
     uint64_t segment;
     struct yolk_access access;
+    uint32_t gpu;   /* 1 + the number of the one whose memory it is; 0: none's, or addresses */
     uint32_t users; /* connections whose `served` this is */
 };
 
@@ -71,6 +72,9 @@ struct tcp_connection {
     struct tcp_disk_job job; /* its node is in the worker's list of the finished, guarded with it */
     uint8_t *payload;        /* of a write, to come */
     uint64_t payload_left;
+    /* For a GPU's memory, which the processor must not touch; NULL: it is not one's. */
+    uint8_t *bounce;
+    uint32_t bounce_gpu;
     /* of READS: what is still to be answered; its place comes next in `in` */
     uint32_t reads_left;
     uint64_t reads_id, reads_segment;

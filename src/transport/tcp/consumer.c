@@ -25,6 +25,10 @@ struct tcp_consumer {
     bool stopped;
 };
 
+/* Threads of this process that poll for what flows. As many of them as there are processors, and
+ * whom they wait for does not run. */
+static _Atomic uint32_t polling;
+
 int tcp_consumer_create(const struct tcp_settings *settings, struct tcp_consumer **out)
 {
     struct tcp_consumer *c = calloc(1, sizeof *c);
@@ -209,6 +213,7 @@ enum yolk_submit tcp_channel_submit(void *channel, struct yolk_io *io)
     if (status != YOLK_OK)
         return submit_failed(io, status);
     ch->queued++;
+    ch->links_used |= 1u << (l - ch->target->links);
     return YOLK_SUBMIT_QUEUED;
 }
 
@@ -246,8 +251,10 @@ uint32_t tcp_channel_poll(void *channel, struct yolk_completion *completions, ui
     }
     mutex_unlock(&ch->mutex);
     ch->queued -= n;
-    if (ch->queued == 0)
+    if (ch->queued == 0) {
         ch->link = NULL; /* the least busy one next time */
+        ch->links_used = 0;
+    }
     return n;
 }
 
@@ -288,12 +295,12 @@ static bool channel_has_done(struct tcp_channel *ch)
 
 /* What flows goes on sooner than a sleeper wakes: true if something of the channel was over before
  * nothing flowed any more. */
-static bool channel_poll_hot(struct tcp_channel *ch)
+static bool poll_while_hot(struct tcp_channel *ch)
 {
     struct tcp_target *t = ch->target;
     uint64_t now = clock_real_now_ns();
     uint64_t until = clock_after(now, HOT_MAX_NS);
-    while (t->settings->polls && now < until && now - tcp_target_moved_ns(t) < HOT_NS) {
+    while (now < until && now - tcp_target_moved_ns(t) < HOT_NS) {
         tcp_target_drive(t);
         if (channel_has_done(ch))
             return true;
@@ -304,10 +311,19 @@ static bool channel_poll_hot(struct tcp_channel *ch)
     return false;
 }
 
+static bool channel_poll_hot(struct tcp_channel *ch)
+{
+    bool done = false;
+    if (atomic_fetch_add(&polling, 1) < ch->target->settings->pollers_max)
+        done = poll_while_hot(ch);
+    (void)atomic_fetch_sub(&polling, 1);
+    return done;
+}
+
 uint32_t tcp_channel_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
 {
     struct tcp_channel *ch = channel;
-    if (max < TCP_LINKS_MAX + 2u || ch->queued == 0)
+    if (max < ch->target->link_count + 2 || ch->queued == 0)
         return 0;
     if (channel_poll_hot(ch))
         return 0;
@@ -325,6 +341,6 @@ uint32_t tcp_channel_wait_fds(void *channel, struct pollfd *fds, uint32_t max)
     if (done)
         return 0;
     fds[0] = (struct pollfd){ch->wake, POLLIN, 0};
-    uint32_t n = tcp_target_wait_fds(ch->target, fds + 1, max - 1);
+    uint32_t n = tcp_target_wait_fds(ch->target, ch->links_used, fds + 1, max - 1);
     return n == 0 ? 0 : n + 1;
 }

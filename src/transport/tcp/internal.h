@@ -10,6 +10,8 @@
 #include "wire/hello.h"
 #include "yolk/transport.h"
 
+struct gpu_side;
+
 /* The options, copied, with the defaults filled in. */
 struct tcp_settings {
     char host[256];
@@ -18,9 +20,12 @@ struct tcp_settings {
     uint8_t secret[WIRE_SECRET_MAX];
     size_t secret_size;
     uint8_t instance[WIRE_ID_SIZE];
+    struct gpu_side *gpu;     /* the endpoint's */
     uint32_t connections_max; /* to one target */
+    /* Threads that poll instead of sleeping, at once; 0: none, for whom one waits for could not
+     * run. */
+    uint32_t pollers_max;
     uint32_t workers;
-    bool polls; /* there are processors enough to look for bytes instead of sleeping at once */
     uint64_t connect_timeout_ns;
     uint64_t stop_timeout_ns;
     uint64_t hello_timeout_ns; /* provider: for an accepted connection to say who it is */
@@ -51,8 +56,6 @@ void tcp_provider_set_segment(struct tcp_provider *p, struct tcp_served *served,
 YOLK_MUST_USE int tcp_provider_fence(struct tcp_provider *p, struct tcp_served *served,
                                      uint64_t session);
 void tcp_provider_unserve(struct tcp_provider *p, struct tcp_served *served);
-/* Connections open now. */
-uint32_t tcp_provider_connections(struct tcp_provider *p);
 
 /* ---- consumer.c ---- */
 struct tcp_consumer;

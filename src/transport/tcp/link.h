@@ -17,7 +17,7 @@
 #include "transport/tcp/internal.h"
 
 enum {
-    TCP_LINKS_MAX = 4,
+    TCP_LINKS_MAX = 16,
     TCP_DEPTH = 1024,      /* ios of one channel */
     TCP_LINK_DEPTH = 2048, /* entries of one link */
     TCP_ENTRY_CHUNK = 64,
@@ -61,6 +61,7 @@ struct tcp_channel {
     uint32_t queued;
     struct tcp_link *link;          /* where the last io went */
     uint64_t link_bytes;            /* how much in a row */
+    uint32_t links_used;            /* a bit each: those it may have something on */
     struct base_list spare;         /* entries */
     struct tcp_entry_chunk *chunks; /* they come from here; the first one may have fresh ones */
     uint32_t fresh;                 /* how many */
@@ -179,7 +180,9 @@ YOLK_MUST_USE int tcp_target_connect(struct tcp_target *t);
 void tcp_target_drive(struct tcp_target *t);
 /* When bytes last went or came on a link that has something under way; 0: on none. */
 uint64_t tcp_target_moved_ns(const struct tcp_target *t);
-uint32_t tcp_target_wait_fds(struct tcp_target *t, struct pollfd *fds, uint32_t max);
+/* Of these links, a bit each. */
+uint32_t tcp_target_wait_fds(struct tcp_target *t, uint32_t links, struct pollfd *fds,
+                             uint32_t max);
 /* Under its mutex. What a failed attempt to connect means. */
 int tcp_target_note_failure(struct tcp_target *t, int status);
 /* Under its mutex. id 0: all. */

@@ -28,6 +28,7 @@
 #include "platform/clock.h"
 #include "platform/net.h"
 #include "platform/thread.h"
+#include "transport/gpu/gpu.h"
 #include "transport/tcp/connection.h"
 
 enum { SWEEP_MS = 1000 };
@@ -146,7 +147,7 @@ static void worker_main(void *arg)
         if (stopping)
             break;
         uint64_t now = clock_real_now_ns();
-        if (n > 0 && w->provider->settings.polls)
+        if (n > 0 && w->provider->settings.pollers_max > 0)
             hot_ns = clock_after(now, HOT_NS);
         if (now - swept_ns >= SWEEP_MS * NS_PER_MS) {
             worker_sweep(w, false);
@@ -342,7 +343,8 @@ static void served_free(struct tcp_served *served)
     free(served);
 }
 
-static int served_make(const struct yolk_serve *serve, struct tcp_served **out)
+static int served_make(struct tcp_provider *p, const struct yolk_serve *serve,
+                       struct tcp_served **out)
 {
     char token[64]; /* for consumers of this process; ours do not see it */
     struct tcp_served *served = calloc(1, sizeof *served);
@@ -355,6 +357,8 @@ static int served_make(const struct yolk_serve *serve, struct tcp_served **out)
     int status = YOLK_OK;
     if (serve->file != NULL)
         status = file_served_make(serve, &served->file, token, sizeof token);
+    else if (serve->memory != NULL)
+        status = gpu_side_look(p->settings.gpu, serve->memory, &served->gpu);
     if (status != YOLK_OK) {
         free(served);
         return status;
@@ -385,7 +389,7 @@ int tcp_provider_serve(struct tcp_provider *p, const struct yolk_serve *serve,
 {
     char instance[TCP_INSTANCE_TEXT];
     struct tcp_served *served = NULL;
-    int status = served_make(serve, &served);
+    int status = served_make(p, serve, &served);
     if (status != YOLK_OK)
         return status;
     mutex_lock(&p->mutex);
@@ -466,12 +470,4 @@ void tcp_provider_unserve(struct tcp_provider *p, struct tcp_served *served)
     }
     mutex_unlock(&p->mutex);
     served_free(served);
-}
-
-uint32_t tcp_provider_connections(struct tcp_provider *p)
-{
-    mutex_lock(&p->mutex);
-    uint32_t count = p->connection_count;
-    mutex_unlock(&p->mutex);
-    return count;
 }

@@ -206,7 +206,7 @@ uint64_t tcp_target_moved_ns(const struct tcp_target *t)
     return latest;
 }
 
-uint32_t tcp_target_wait_fds(struct tcp_target *t, struct pollfd *fds, uint32_t max)
+uint32_t tcp_target_wait_fds(struct tcp_target *t, uint32_t links, struct pollfd *fds, uint32_t max)
 {
     uint32_t n = 0;
     if (atomic_load(&t->limbo_count) > 0)
@@ -214,7 +214,8 @@ uint32_t tcp_target_wait_fds(struct tcp_target *t, struct pollfd *fds, uint32_t 
     for (uint32_t i = 0; i < t->link_count && n < max; i++) {
         struct tcp_link *l = &t->links[i];
         int state = atomic_load(&l->state);
-        if (state == LINK_CLOSED || (state == LINK_READY && atomic_load(&l->bytes) == 0))
+        if ((links & 1u << i) == 0 || state == LINK_CLOSED ||
+            (state == LINK_READY && atomic_load(&l->bytes) == 0))
             continue;
         mutex_lock(&l->mutex);
         short events = tcp_link_events(l);

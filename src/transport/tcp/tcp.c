@@ -12,14 +12,18 @@
 #include "base/limits.h"
 #include "platform/net.h"
 #include "platform/thread.h"
+#include "transport/gpu/gpu.h"
 #include "transport/tcp/frames.h"
 #include "transport/tcp/internal.h"
 #include "transport/tcp/link.h"
 
-enum { CONNECTIONS_DEFAULT = 4, WORKERS_DEFAULT = 4 };
+/* As many as are processors, so that many callers are not in each other's way; but there is a least
+ * for what one caller asks for, and a most. */
+enum { CONNECTIONS_LEAST = 4, WORKERS_LEAST = 4, WORKERS_MOST = 8 };
 
 struct endpoint {
     struct tcp_settings settings;
+    struct gpu_side gpu;
     struct tcp_provider *provider;
     struct tcp_consumer *consumer;
 };
@@ -70,12 +74,18 @@ static int settings_from(const struct yolk_transport_options *o, struct tcp_sett
         s->secret_size = o->secret_size;
     }
     memcpy(s->instance, o->instance, WIRE_ID_SIZE);
-    s->connections_max = o->connections_max != 0 && o->connections_max < CONNECTIONS_DEFAULT
-                             ? o->connections_max
-                             : CONNECTIONS_DEFAULT;
     unsigned cpus = thread_cpu_count();
-    s->polls = cpus > 1; /* else whom one waits for could not run */
-    s->workers = cpus < WORKERS_DEFAULT ? cpus : WORKERS_DEFAULT;
+    s->connections_max = cpus < CONNECTIONS_LEAST ? CONNECTIONS_LEAST : cpus;
+    if (s->connections_max > TCP_LINKS_MAX)
+        s->connections_max = TCP_LINKS_MAX;
+    if (o->connections_max != 0 && o->connections_max < s->connections_max)
+        s->connections_max = o->connections_max;
+    s->pollers_max = cpus / 2;
+    s->workers = cpus / 2 < WORKERS_LEAST ? WORKERS_LEAST : cpus / 2;
+    if (s->workers > WORKERS_MOST)
+        s->workers = WORKERS_MOST;
+    if (s->workers > cpus)
+        s->workers = cpus;
     if (o->workers_max != 0 && s->workers > o->workers_max)
         s->workers = o->workers_max;
     s->connect_timeout_ns = (o->connect_timeout_ms != 0 ? o->connect_timeout_ms : 3000) * NS_PER_MS;
@@ -104,6 +114,7 @@ static void tcp_fini(void *endpoint)
         tcp_provider_destroy(e->provider);
     if (e->consumer != NULL)
         tcp_consumer_destroy(e->consumer);
+    gpu_side_fini(&e->gpu);
     explicit_bzero(&e->settings, sizeof e->settings);
     free(e);
 }
@@ -113,7 +124,13 @@ static enum yolk_status tcp_init(const struct yolk_transport_options *options, v
     struct endpoint *e = calloc(1, sizeof *e);
     if (e == NULL)
         return (enum yolk_status)base_fail(YOLK_ERR_NO_MEMORY, 0, "tcp: endpoint");
-    int status = settings_from(options, &e->settings);
+    int status = gpu_side_init(&e->gpu, options);
+    if (status != YOLK_OK) {
+        free(e);
+        return (enum yolk_status)status;
+    }
+    status = settings_from(options, &e->settings);
+    e->settings.gpu = &e->gpu;
     if (status == YOLK_OK)
         status = tcp_provider_create(&e->settings, &e->provider);
     if (status == YOLK_OK)

@@ -13,6 +13,7 @@
 #include "transport/tcp/frames.h"
 #include "wire/hello.h"
 #include "transport/test_support.h"
+#include "wire/ticket.h"
 
 static struct pair pair;
 
@@ -108,7 +109,7 @@ static void test_access(void **state)
     assert_int_equal(transfer(ops, channel, YOLK_WRITE, bytes, 0, 64), YOLK_ERR_ACCESS);
     struct yolk_io io = {.opcode = YOLK_WRITE, .local = bytes, .offset = 128, .size = 64};
     io.ticket = (struct yolk_ticket){.offset = 64, .size = 128, .op = 9};
-    access_ticket_mac(pair.access.grant.ticket_key, SEGMENT, 64, 128, SESSION, 9, io.ticket.mac);
+    wire_ticket_mac(pair.access.grant.ticket_key, SEGMENT, 64, 128, SESSION, 9, io.ticket.mac);
     assert_int_equal(run_io(ops, channel, &io), YOLK_OK);
     io.offset = 129;
     assert_int_equal(run_io(ops, channel, &io), YOLK_ERR_ACCESS);

@@ -80,6 +80,8 @@ static void put_line(struct trace_log *log, const char *name, const struct trace
         (void)fprintf(file, ",\"opcode\":\"%s\",\"offset\":%llu,\"answer\":\"%s\"",
                       r->opcode == YOLK_WRITE ? "write" : "read", (unsigned long long)r->offset,
                       submit_name(r->submit));
+    if (r->places > 0)
+        (void)fprintf(file, ",\"places\":%u", r->places);
     if (r->call == TRACE_SUBMIT || r->call == TRACE_COMPLETION || r->call == TRACE_CANCEL)
         (void)fprintf(file, ",\"cookie\":%llu,\"transferred\":%llu", (unsigned long long)r->cookie,
                       (unsigned long long)r->transferred);

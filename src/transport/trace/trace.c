@@ -213,6 +213,12 @@ static enum yolk_status trace_check_direct(void *endpoint, void *target, const v
     return mine->inner.check_direct(mine->endpoint, target, local, offset, size);
 }
 
+static size_t trace_files(void *endpoint, struct yolk_file_figures *out, size_t room)
+{
+    struct trace_endpoint *mine = endpoint;
+    return mine->inner.files(mine->endpoint, out, room);
+}
+
 static enum yolk_status trace_channel_open(void *endpoint, void *target, void **channel)
 {
     struct trace_endpoint *mine = endpoint;
@@ -236,6 +242,7 @@ static enum yolk_submit trace_submit(void *handle, struct yolk_io *io)
     struct trace_record record = {.call = TRACE_SUBMIT,
                                   .opcode = io->opcode,
                                   .cookie = io->cookie,
+                                  .places = io->place_count,
                                   .offset = io->offset,
                                   .size = io->size};
     record.submit = channel->endpoint->inner.submit(channel->inner, io);
@@ -321,5 +328,6 @@ void transport_trace_make(const struct trace_options *options, struct yolk_trans
         .wait_fds = inner.wait_fds == NULL ? NULL : trace_wait_fds,
         .flush = inner.flush == NULL ? NULL : trace_flush,
         .check_direct = inner.check_direct == NULL ? NULL : trace_check_direct,
+        .files = inner.files == NULL ? NULL : trace_files,
     };
 }

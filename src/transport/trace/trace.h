@@ -45,7 +45,8 @@ struct trace_record {
     enum yolk_submit submit; /* SUBMIT: the answer; status goes with DONE and FAILED */
     enum yolk_status status;
     uint64_t cookie;      /* SUBMIT, COMPLETION, CANCEL */
-    uint64_t offset;      /* SUBMIT */
+    uint64_t offset;      /* SUBMIT; of the first byte */
+    uint32_t places;      /* SUBMIT; 0: one range */
     uint64_t size;        /* SUBMIT, ADD_BUFFER, MEMORY_ALLOC, SERVE, OPEN_TARGET */
     uint64_t transferred; /* SUBMIT, COMPLETION */
     uint64_t segment;     /* SERVE, SET_SEGMENT_ID, OPEN_TARGET */

@@ -18,10 +18,12 @@ static void post(struct io_uring *ring, const struct uring_bare *work, uint32_t 
 
 static enum yolk_status move(struct io_uring *ring, const struct uring_bare *work)
 {
-    uint32_t posted = 0;
+    uint32_t posted = 0, end = 0; /* end: of the batch */
     for (uint32_t over = 0; over < work->count;) {
+        if (over == end)
+            end = work->count - end > work->batch ? end + work->batch : work->count;
         /* Never more than the ring has entries for. */
-        while (posted < work->count && posted - over < work->depth)
+        while (posted < end && posted - over < work->depth)
             post(ring, work, posted++);
         int rc = io_uring_submit_and_wait(ring, 1);
         if (rc < 0 && rc != -EINTR)

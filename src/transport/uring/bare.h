@@ -15,11 +15,13 @@ struct uring_bare {
     uint32_t depth;
     uint32_t size;           /* of each io */
     uint32_t count;          /* of ios */
+    uint32_t batch;          /* so many are waited for before the next are begun, as users do */
     const uint64_t *offsets; /* one an io */
     uint8_t *memory;         /* count * size bytes */
 };
 
-/* Keeps `depth` ios under way until all were made. SYSTEM, or IO for one that failed or was short.
+/* Keeps up to `depth` ios under way until all were made. SYSTEM, or IO for one that failed or was
+ * short.
  */
 YOLK_MUST_USE enum yolk_status uring_bare_run(const struct uring_bare *work);
 

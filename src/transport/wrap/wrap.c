@@ -92,11 +92,31 @@ static enum yolk_status wrap_target_map(void *endpoint, void *target, const void
     return mine->inner.target_map(mine->endpoint, target, base, size);
 }
 
+static enum yolk_status wrap_target_map_gpu(void *endpoint, void *target, const void **base,
+                                            uint64_t *size)
+{
+    struct wrap_endpoint *mine = endpoint;
+    return mine->inner.target_map_gpu(mine->endpoint, target, base, size);
+}
+
+static enum yolk_status wrap_check_reach(void *endpoint, void *target, uint64_t offset,
+                                         uint64_t size)
+{
+    struct wrap_endpoint *mine = endpoint;
+    return mine->inner.check_reach(mine->endpoint, target, offset, size);
+}
+
 static enum yolk_status wrap_check_direct(void *endpoint, void *target, const void *local,
                                           uint64_t offset, uint64_t size)
 {
     struct wrap_endpoint *mine = endpoint;
     return mine->inner.check_direct(mine->endpoint, target, local, offset, size);
+}
+
+static size_t wrap_files(void *endpoint, struct yolk_file_figures *out, size_t room)
+{
+    struct wrap_endpoint *mine = endpoint;
+    return mine->inner.files(mine->endpoint, out, room);
 }
 
 void wrap_make(const struct yolk_transport_ops *inner, struct yolk_transport_ops *out)
@@ -118,5 +138,8 @@ void wrap_make(const struct yolk_transport_ops *inner, struct yolk_transport_ops
     out->open_target = wrap_open_target;
     out->close_target = wrap_close_target;
     out->target_map = out->target_map == NULL ? NULL : wrap_target_map;
+    out->target_map_gpu = out->target_map_gpu == NULL ? NULL : wrap_target_map_gpu;
+    out->check_reach = out->check_reach == NULL ? NULL : wrap_check_reach;
     out->check_direct = out->check_direct == NULL ? NULL : wrap_check_direct;
+    out->files = out->files == NULL ? NULL : wrap_files;
 }
