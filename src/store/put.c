@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One window at a time: START → transfers → commits in the GDS file → END of what landed → REVOKE
  * of the rest → next window. An op is used for one START only; its END and REVOKE may be repeated,
- * the master performs them once. */
+ * one master performs them once. */
 #include "store/put_state.h"
 
 #include <stdlib.h>
@@ -549,6 +549,13 @@ static int is_untold(const struct store_put *put, struct wire_view results)
     return 0;
 }
 
+/* An earlier master may have performed the END and died with its answer. What others wrote since must
+ * not be replaced by a second upsert; a second put replaces nothing. */
+static int is_done_perhaps(const struct store_put *put)
+{
+    return put->unsure && (put->how.flags & WIRE_PUT_UPSERT);
+}
+
 static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t *body, size_t size)
 {
     struct wire_view results;
@@ -564,6 +571,7 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
     if (put->phase == PHASE_END && status == YOLK_OK && now_ns < put->deadline_ns &&
         is_untold(put, results)) {
         put->in_flight = 0;
+        put->unsure = 1;
         wait_for_owner(put, now_ns);
         return;
     }
@@ -581,6 +589,8 @@ static void closing_reply(struct store_put *put, uint64_t now_ns, const uint8_t 
                  * then must hear, not that a key is missing. */
                 put->states[index].failure =
                     result == YOLK_ERR_NOT_FOUND ? YOLK_ERR_TIMEOUT : result;
+                if (result == YOLK_ERR_NOT_FOUND && is_done_perhaps(put))
+                    put->states[index].tries = TRIES_MAX;
             }
         }
     }
@@ -634,7 +644,7 @@ void store_put_link_lost(struct store_put *put, uint64_t now_ns)
         store_put_enter(put, PHASE_PICK);
         return;
     }
-    put->unsure |= put->phase == PHASE_START;
+    put->unsure = 1;
     /* A grant whose answer was lost is asked for again under the same op: the master repeats it. */
     back_off(put, now_ns);
 }

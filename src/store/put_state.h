@@ -69,7 +69,7 @@ struct store_put {
     uint64_t pick_ns;    /* the next window waits until then */
     uint64_t backoff_ns; /* the next wait's length */
     uint32_t sends;      /* of this phase's message */
-    int unsure;          /* a START was not answered: it may have been performed */
+    int unsure;          /* the phase's message may have been performed: an answer is missing */
     size_t cursor;       /* no PENDING item before it */
     uint64_t op;
     uint64_t epoch;

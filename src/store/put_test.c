@@ -420,6 +420,65 @@ static void expired_put_is_put_again(void **state)
     finish(&f);
 }
 
+/* The master died with the answer to an END, and the next one does not know the put. A put is made
+ * again, which finds the key or fills it; an upsert is not, for it may have been replaced since. */
+static void an_end_that_was_perhaps_performed(void **state)
+{
+    (void)state;
+    enum { PUT, UPSERT, TOLD_UPSERT, CASES };
+    for (int i = PUT; i < CASES; i++) {
+        struct fixture f;
+        if (i == PUT)
+            begin(&f, 1, 100, 100 * MS, 1000 * MS);
+        else
+            begin_upsert(&f, 1);
+        expect_send(&f, WIRE_PUT_START);
+        place(&f, YOLK_OK, 1);
+        granted(&f, YOLK_OK);
+        assert_int_equal(next(&f), STORE_TRANSFER);
+        store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+        expect_send(&f, WIRE_PUT_END);
+        if (i == TOLD_UPSERT) {
+            closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_AGAIN);
+            expect_send(&f, WIRE_PUT_END);
+        } else {
+            store_put_link_lost(f.put, f.now);
+            expect_send(&f, WIRE_PUT_END);
+        }
+        closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+        expect_send(&f, WIRE_PUT_REVOKE);
+        closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+        if (i == PUT) {
+            expect_send(&f, WIRE_PUT_START);
+            place(&f, YOLK_ERR_EXISTS, 0);
+            granted(&f, YOLK_OK);
+        }
+        assert_int_equal(next(&f), STORE_DONE);
+        assert_int_equal(f.items[0].result, i == PUT ? 100 : YOLK_ERR_TIMEOUT);
+        assert_int_equal(store_holds_live_count(f.holds), 0);
+        finish(&f);
+    }
+}
+
+/* An upsert whose END certainly was not performed is made again. */
+static void an_upsert_that_the_next_master_does_not_know(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin_upsert(&f, 1);
+    expect_send(&f, WIRE_PUT_START);
+    place(&f, YOLK_OK, 1);
+    granted(&f, YOLK_OK);
+    assert_int_equal(next(&f), STORE_TRANSFER);
+    store_put_transferred(f.put, f.now, f.action.cookie, YOLK_OK);
+    expect_send(&f, WIRE_PUT_END);
+    closed(&f, WIRE_PUT_END_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    expect_send(&f, WIRE_PUT_REVOKE);
+    closed(&f, WIRE_PUT_REVOKE_REPLY, YOLK_OK, 1, YOLK_ERR_NOT_FOUND);
+    expect_send(&f, WIRE_PUT_START);
+    finish(&f);
+}
+
 /* This process stood still until its session was given up and the call's time was over: the END
  * comes too late for both. */
 static void late_end_of_a_lost_session(void **state)
@@ -552,6 +611,8 @@ int main(void)
         cmocka_unit_test(lost_answers_are_asked_for_again),
         cmocka_unit_test(nothing_answers),
         cmocka_unit_test(expired_put_is_put_again),
+        cmocka_unit_test(an_end_that_was_perhaps_performed),
+        cmocka_unit_test(an_upsert_that_the_next_master_does_not_know),
         cmocka_unit_test(late_end_of_a_lost_session),
         cmocka_unit_test(late_answers_to_a_lost_session),
         cmocka_unit_test(grant_of_an_earlier_epoch),

@@ -39,6 +39,10 @@ def upsert(value, begin, end):
     return {"kind": "upsert", "value": value, "begin": begin, "end": end}
 
 
+def again(value, begin, end):
+    return {"kind": "again", "value": value, "begin": begin, "end": end}
+
+
 def get(value, begin, end):
     return {"kind": "get", "value": value, "begin": begin, "end": end}
 
@@ -73,6 +77,8 @@ GOOD = {
     "put in its place": [put("a", 0, 1), upsert("b", 2, 3), get("b", 4, 5)],
     "a reader beside an upsert": [put("a", 0, 1), upsert("b", 2, 8), get("a", 3, 9), get("b", 4, 9)],
     "an unanswered upsert": [put("a", 0, 1), upsert("b", 2, None), get("a", 3, 4), get("b", 5, 6)],
+    "put again after a death": [put("a", 0, 9), get("a", 1, 2), remove(3, 4), again("a", 5, 9), get("a", 10, 11)],
+    "not put again": [put("a", 0, 9), get("a", 1, 2), put("b", 3, 4), again("a", 2, 9), get("b", 10, 11)],
     "undone by the master's death": [put("a", 0, 1), remove(2, 3, True), undo(4, 9), get("a", 6, 7)],
 }
 BAD = {
@@ -83,6 +89,9 @@ BAD = {
     "an upsert that is not seen": [put("a", 0, 1), upsert("b", 2, 3), get("a", 4, 5)],
     "an upsert seen, and then not": [put("a", 0, 1), upsert("b", 2, 9), get("b", 3, 4), get("a", 5, 6)],
     "an upsert undone by a death": [put("a", 0, 1), upsert("b", 2, 3), undo(4, 9), get("a", 6, 7)],
+    "put again before a death": [put("a", 0, 9), get("a", 1, 2), remove(3, 4), get("a", 5, 6), again("a", 7, 9)],
+    "put again twice": [put("a", 0, 9), remove(1, 2), get("a", 3, 4), remove(5, 6), get("a", 7, 8), remove(9, 10),
+                        again("a", 7, 9), get("a", 11, 12)],
     "two values in turn": [put("a", 0, 1), put("b", 0, 1), get("a", 2, 3), get("b", 4, 5), get("a", 6, 7)],
     "removed, read by another at once": [put("a", 0, 1), remove(2, 3), remove(2, 9), get("a", 4, 5)],
     "nothing that could exist": [exist(0, 1), put("a", 2, 3)],
@@ -166,9 +175,9 @@ def checker_agrees(_):
         for _ in range(dice.randrange(1, 7)):
             begin = dice.randrange(20)
             end = begin + dice.randrange(1, 8)
-            kind = dice.choice(("put", "put", "upsert", "get", "get", "get", "exist", "remove", "remove", "undo"))
+            kind = dice.choice(("put", "put", "again", "upsert", "get", "get", "get", "exist", "remove", "remove", "undo"))
             if kind in history_check.WRITES and values:
-                write = put if kind == "put" else upsert
+                write = {"put": put, "again": again, "upsert": upsert}[kind]
                 history.append(write(values.pop(), begin, dice.choice((end, end, None))))
             elif kind == "get":
                 history.append(get(dice.choice("abc"), begin, end))
@@ -278,11 +287,14 @@ def history_of(records, deaths=()):
             event["end"] = None  # an error: it may have been done, or still be
         if kind == "remove":
             ended = event["end"] or event["begin"] + history_check.LATE_NS
-            event["undoable"] = any(event["begin"] < again and ended > died - UNDONE_NS for died, again in deaths)
+            event["undoable"] = any(event["begin"] < ready and ended > died - UNDONE_NS for died, ready in deaths)
         history.append(event)
-    for died, again in deaths:
+        within = [died for died, _ in deaths if event["begin"] < died and (event["end"] or died + 1) > died]
+        if kind == "put" and within:
+            history.append(dict(event, kind="again", begin=within[0]))
+    for died, ready in deaths:
         for key in {event["key"] for event in history}:
-            history += [{"kind": "undo", "key": key, "begin": died, "end": again + 2 * 10**9}]
+            history += [{"kind": "undo", "key": key, "begin": died, "end": ready + 2 * 10**9}]
     return history
 
 
@@ -381,8 +393,10 @@ def told_lies(history):
                  for n, e in enumerate((seen[-1], old, seen[-1], old), 1)]
         lies.append((f"values of {key} that come back", history + again))
         break
-    gone = [dict(history[gets[-1]], kind="remove", undoable=False, begin=last + 10, end=last + 20),
-            dict(history[gets[-1]], begin=last + 30, end=last + 40)]
+    twice = {event["value"] for event in history if event["kind"] == "again"}
+    seen = next(history[i] for i in reversed(gets) if history[i]["value"] not in twice)
+    gone = [dict(seen, kind="remove", undoable=False, begin=last + 10, end=last + 20),
+            dict(seen, begin=last + 30, end=last + 40)]
     lies.append(("a value that was removed", history + gone))
     return lies
 

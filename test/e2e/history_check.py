@@ -5,6 +5,8 @@ An operation is a dict with `kind`, `begin` and `end` (nanoseconds of one clock;
 effect late or never) and, by kind:
     put     value, ok: an answered put may have found the key taken, or its value may have been evicted since: whether
             it took effect is never certain, only that it did at most once, between begin and end
+    again   value: a put whose answer a master's death may have taken is made a second time if the key is free then;
+            whether that took effect is not certain either
     upsert  value; answered, it took effect between begin and end, whatever was there before
     get     value it returned (misses say nothing and are not told)
     exist   it said yes (a no says nothing)
@@ -15,7 +17,7 @@ A value may vanish at any moment, but it comes back only by `undo`. Values are u
 replaced, another key's, or never put, is seen. The search is Wing and Gong's with the memory of Lowe."""
 
 LATE_NS = 15 * 10**9  # so long after its begin an unanswered operation may take effect
-WRITES = ("put", "upsert")
+WRITES = ("put", "again", "upsert")
 
 
 class Wrong(Exception):
@@ -27,7 +29,7 @@ def normal(history):
     ops = []
     for op in history:
         op = dict(op)
-        op["must"] = op["end"] is not None and op["kind"] != "put" and op["kind"] != "undo"
+        op["must"] = op["end"] is not None and op["kind"] not in ("put", "again", "undo")
         if op["kind"] in ("get", "exist") and op["end"] is None:
             continue  # nothing was seen
         op["answered"] = op["end"] is not None
@@ -47,7 +49,7 @@ def _pruned(ops):
     for op in ops:
         kind = op["kind"]
         if kind in WRITES and op["value"] in read:
-            op["must"] = True
+            op["must"] |= kind != "again"
         elif kind in WRITES:
             op["value"] = "unread"
         if kind == "remove" and not op["answered"] or kind == "undo" and not undoable:
@@ -74,8 +76,8 @@ def _effects(op, value):
 
 
 def _tell_what_may_be_back(ops, undos):
-    """Any value that an undoable remove may have taken, and that somebody reads afterwards: which ones they were
-    exactly would have to be known for each order, and is not worth the search."""
+    """Any value that an undoable remove may have taken, and that somebody reads afterwards, and one of the others, which
+    may only exist: which ones they were exactly would have to be known for each order, and is not worth the search."""
     removes = [op["end"] for op in ops if op.get("undoable")]
     begun = {}
     for op in ops:
@@ -83,12 +85,15 @@ def _tell_what_may_be_back(ops, undos):
             begun.setdefault(op["value"], op["begin"])
     for undo in undos:
         read = {op["value"] for op in ops if op["kind"] == "get" and op["end"] >= undo["begin"]}
-        read |= {"unread"} & set(begun)
-        undo["values"] = [value for value in sorted(read) if any(begun[value] <= end for end in removes)]
+        taken = [value for value in sorted(begun) if any(begun[value] <= end for end in removes)]
+        undo["values"] = [value for value in taken if value in read] + [v for v in taken if v not in read][:1]
 
 
 def check_known(ops):
-    put = {op["value"]: op for op in ops if op["kind"] in WRITES}
+    put = {}
+    for op in ops:  # in the order of their begin
+        if op["kind"] in WRITES:
+            put.setdefault(op["value"], op)
     for op in ops:
         if op["kind"] != "get":
             continue
