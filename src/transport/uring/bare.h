@@ -17,7 +17,7 @@ struct uring_bare {
     uint32_t count;          /* of ios */
     uint32_t batch;          /* so many are waited for before the next are begun, as users do */
     const uint64_t *offsets; /* one an io */
-    uint8_t *memory;         /* count * size bytes */
+    uint8_t *memory;         /* batch * size bytes */
 };
 
 /* Keeps up to `depth` ios under way until all were made. SYSTEM, or IO for one that failed or was
