@@ -52,7 +52,6 @@ enum cufile_need {
     X(set_stats_level, cuFileSetStatsLevel, "", CUFILE_STATISTICS, struct cufile_error,            \
       (int level))                                                                                 \
     X(stats_start, cuFileStatsStart, "", CUFILE_STATISTICS, struct cufile_error, (void))           \
-    X(stats_stop, cuFileStatsStop, "", CUFILE_STATISTICS, struct cufile_error, (void))             \
     X(get_stats_l3, cuFileGetStatsL3, "", CUFILE_STATISTICS, struct cufile_error, (void *out))     \
     X(get_parameter_size, cuFileGetParameterSizeT, "", CUFILE_PARAMETERS, struct cufile_error,     \
       (int parameter, size_t *value))                                                              \

@@ -279,7 +279,6 @@ static void statistics_prove_the_way(void **state)
             assert_int_equal(by_nvfs, direct);
             assert_int_equal(by_posix, !direct);
         }
-        (void)w.cufile->stats_stop();
         close_world(&w);
     }
     (void)kit_fake_cufile("set version 1150");

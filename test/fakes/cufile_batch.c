@@ -239,13 +239,6 @@ FAKE_API struct cufile_error cuFileStatsStart(void)
     return cufile_leave(CUFILE_OK);
 }
 
-FAKE_API struct cufile_error cuFileStatsStop(void);
-FAKE_API struct cufile_error cuFileStatsStop(void)
-{
-    ENTER("cuFileStatsStop");
-    return cufile_leave(CUFILE_OK);
-}
-
 /* As the headers of 1.15 and 1.20 have it: 512 or 624 bytes of level 1, 512 of level 2. */
 FAKE_API struct cufile_error cuFileGetStatsL3(void *out);
 FAKE_API struct cufile_error cuFileGetStatsL3(void *out)
