@@ -8,12 +8,13 @@
  *   disarm                   rules go
  *   set gpus N               before cuInit (default 1)
  *   set version N            before cuInit (default 13000)
- *   set bus N                 PCI number of the first GPU (default 27, as 0000:1B:00.0); 0: that of
- * a device 0000:00:03.0, which virtual machines have, for the real cuFile looks there set missing
- * NAME         this function is in no table; more than one may be set ptx N                the
- * newest PTX ISA taken, as 10 x its number (default 90); 0: none set fabric 0|1           fabric
- * handles can be made (default 0, as without IMEX) set pinned N             bytes that may be
- * registered or pinned at a time (default: any) set samepointer 0|1      attribute 91 (default 1)
+ *   set bus N                PCI number of the first GPU (default 27, as 0000:1B:00.0); 0: that of
+ *                            a device 0000:00:03.0 of virtual machines, where the real cuFile looks
+ *   set missing NAME         this function is in no table; more than one may be set
+ *   set ptx N                the newest PTX ISA taken, as 10 x its number (default 90); 0: none
+ *   set fabric 0|1           fabric handles can be made (default 0, as without IMEX)
+ *   set pinned N             bytes that may be registered or pinned at a time (default: any)
+ *   set samepointer 0|1      attribute 91 (default 1)
  *   set strictexit 0|1       a call after the driver's end ends the process with status 97
  *   set host N               the machine that this process is on (default 0): memory of another one
  *                            is reached by fabric handles only, and never by its processor
@@ -28,10 +29,13 @@
  *   fail NAME N ERROR [K]    the N-th call from now on answers ERROR, and K-1 more (0: all further)
  *   hold 0|1                 nothing in any stream moves on
  *   delay N                  each operation takes N queries more
- *   async ERROR [late]       the next operation fails when it runs, and the context with it; late:
- * its bytes move at the command `late`, after everybody has heard of the error late die ERROR each
- * call from now on answers ERROR calls NAME               how often it was called count
- * registered|registered_bytes|pinned|gpu|vmm|streams|events|contexts|modules|reserved|launches|batches
+ *   async ERROR [late]       the next operation fails when it runs, and the context with it
+ *                            late: its bytes move at the command `late`, after everybody has heard
+ *   late
+ *   die ERROR                each call from now on answers ERROR
+ *   calls NAME               how often it was called
+ *   count WHAT               registered|registered_bytes|pinned|gpu|vmm|streams|events|contexts|
+ *                            modules|reserved|launches|batches
  *   context                  how deep this thread's stack of contexts is
  *   capture                  this thread's capture mode
  *
@@ -44,11 +48,12 @@
  *   U5  cuMemHostRegister over a part that is registered already answers 712
  *   U6  a copy across two separately registered pieces is refused as INVALID_VALUE
  *   U7  which calls a global capture forbids to other threads (UNSAFE below)
- *   U8  after an asynchronous failure each call of the context answers its error, the event query
- * too U9  cuEventRecord into a stream that captures becomes part of the graph U10 in a child of
- * fork each call answers NOT_INITIALIZED U20 a copy across allocations that are mapped side by side
- * is one copy U11 the driver's end at exit is before destructors of libraries that were loaded
- * before it U12 cuMemHostUnregister waits for nothing
+ *   U8  after an asynchronous failure each call of the context answers its error, the query too
+ *   U9  cuEventRecord into a stream that captures becomes part of the graph
+ *   U10 in a child of fork each call answers NOT_INITIALIZED
+ *   U11 the driver's end at exit is before destructors of libraries that were loaded before it
+ *   U12 cuMemHostUnregister waits for nothing
+ *   U20 a copy across allocations that are mapped side by side is one copy
  */
 #ifndef FAKES_CUDA_H
 #define FAKES_CUDA_H
