@@ -306,7 +306,7 @@ const struct gate_path gate_transfer_paths[] = {
      false},
     {"engine.shm_get_64", "request", REQUESTS, 0, set_up_shm, call_engine, tear_down_engine, false},
     {"store.loop_put_32", "batch", 1, 0, set_up_put, call_put, tear_down_store, true},
-    {"store.loop_get_32", "batch", 1, 0, set_up_get, call_get, tear_down_store, false},
+    {"store.loop_get_32", "batch", 1, 0, set_up_get, call_get, tear_down_store, true},
     {"store.loop_get_1", "get", 1, 0, set_up_get, call_get_one, tear_down_store, true},
     {"store.gpu_get_512", "slice", BLOCKS *LAYERS, 0, set_up_gpu, call_gpu_get, tear_down_gpu,
      true},
