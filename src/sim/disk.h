@@ -146,6 +146,8 @@ void sim_kept_sync_began(struct sim_disk *disk);
 void sim_kept_synced(struct sim_disk *disk, uint64_t now_ns);
 /* What was to prove something is made again. */
 void sim_kept_failed(struct sim_disk *disk, uint64_t now_ns);
+/* Its process stands still: what is to be proven is proven so much later. */
+void sim_kept_stopped(struct sim_disk *disk, uint64_t now_ns, uint64_t until_ns);
 /* Right after the file was opened. */
 void sim_kept_check(struct sim *sim, int node);
 

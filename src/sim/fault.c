@@ -22,6 +22,12 @@ void sim_fault_restart_later(struct sim *sim, int actor)
                                                    .incarnation = 0});
 }
 
+static void stop_peer(struct sim *sim, int peer, uint64_t longest_ms)
+{
+    sim->peers[peer].paused_until_ns = some_time(sim, longest_ms);
+    sim_kept_stopped(&sim->peers[peer].disk, sim->world.now_ns, sim->peers[peer].paused_until_ns);
+}
+
 void sim_fault_end_peer(struct sim *sim, int peer)
 {
     if (!sim->peers[peer].alive)
@@ -75,7 +81,7 @@ static int stop_client(struct sim *sim, int peer, int at_disk)
         sim_world_mark(&sim->world, SIM_MARK_WRITER_STOPPED);
     if (reading)
         sim_world_mark(&sim->world, SIM_MARK_READER_STOPPED);
-    sim->peers[peer].paused_until_ns = some_time(sim, 1500);
+    stop_peer(sim, peer, 1500);
     return 1;
 }
 
@@ -170,7 +176,7 @@ static void draw(struct sim *sim)
         break;
     case 4:
         sim_world_mark(&sim->world, SIM_MARK_NODE_STOPPED);
-        sim->peers[node].paused_until_ns = some_time(sim, 1000);
+        stop_peer(sim, node, 1000);
         break;
     case 5:
     case 6:

@@ -76,6 +76,14 @@ void sim_kept_failed(struct sim_disk *disk, uint64_t now_ns)
     }
 }
 
+void sim_kept_stopped(struct sim_disk *disk, uint64_t now_ns, uint64_t until_ns)
+{
+    for (uint64_t i = 0; i < disk->extents; i++) {
+        if (disk->kept[i].proven_ns > now_ns)
+            disk->kept[i].proven_ns += until_ns - now_ns;
+    }
+}
+
 static void check_found(struct sim *sim, int node, const struct storage_extent *extent)
 {
     const struct sim_kept *kept = unit_of(&sim->peers[node].disk, extent->offset);

@@ -268,25 +268,30 @@ def misses(context):
     check_equal(now["master_exist_misses_total"], batch * batches / 2)
     check_equal(now["master_get_miss_never_stored_total"], batch * batches / 2)
     check_equal(store.close(), 0)
-    # Two masters of which one logs next to nothing, in turns: the work of a lookup that misses, at best.
-    usual, usual_address = context.master()
-    silent, silent_address = context.master("--log-level", "error")
-    asked = {usual: open_store(usual_address, 0), silent: open_store(silent_address, 0)}
     keys = ["missed%064x" % k for k in range(20000)]
 
-    def work_of(each):
+    def work_of(each, store):
         spent = busy(each.pid)
-        check(sum(asked[each].batch_is_exist(keys)) == 0, "found")
+        check(sum(store.batch_is_exist(keys)) == 0, "found")
         return busy(each.pid) - spent
 
-    best = {each: min(work_of(each) for _ in range(5)) for each in asked}
-    for _ in range(60):
-        if best[silent] >= 0.95 * best[usual]:
+    # Two masters of which one logs next to nothing, in turns: the work of a lookup that misses, at best. Where its
+    # memory lies makes a process slower for all its life, so there may be other pairs.
+    for _ in range(4):
+        pair = [context.master(*flags) for flags in ((), ("--log-level", "error"))]
+        stores = [open_store(address, 0) for _, address in pair]
+        best = [1.0, 1.0]
+        for turn in range(60):
+            if turn >= 5 and best[1] >= 0.95 * best[0]:
+                break
+            best = [min(had, work_of(each, store)) for had, (each, _), store in zip(best, pair, stores)]
+        print("# %.2f ms of work for %d misses, %.2f ms without a log" % (best[0] * 1e3, len(keys), best[1] * 1e3))
+        for (each, _), store in zip(pair, stores):
+            check_equal(store.close(), 0)
+            each.kill()
+        if best[1] >= 0.95 * best[0]:
             break
-        best = {each: min(best[each], work_of(each)) for each in asked}
-    print("# %.2f ms of work for %d misses, %.2f ms without a log" % (best[usual] * 1e3, len(keys), best[silent] * 1e3))
-    check(best[silent] >= 0.95 * best[usual], "a log makes it slower")
-    check_equal([each.close() for each in asked.values()], [0, 0])
+    check(best[1] >= 0.95 * best[0], "a log makes it slower")
 
 
 @test("c161 what one process wrote is found by another with other names, buffers and order, and a miss says why")
