@@ -516,6 +516,12 @@ static int stop(void **state)
     return waitpid(world.other, &ended, 0) == world.other && ended == 0 ? 0 : -1;
 }
 
+static void test_what_was_named(void **state)
+{
+    (void)state;
+    walk_wish_was_met();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,7 +531,7 @@ int main(void)
         cmocka_unit_test(test_ask),      cmocka_unit_test(test_buffer),
         cmocka_unit_test(test_offload),  cmocka_unit_test(test_close),
         cmocka_unit_test(test_tcp_open), cmocka_unit_test(test_tcp_put),
-        cmocka_unit_test(test_tcp_get),
+        cmocka_unit_test(test_tcp_get),  cmocka_unit_test(test_what_was_named),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

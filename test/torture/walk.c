@@ -86,6 +86,8 @@ static void walk_some(const struct walk *walk, enum fault_kind kind, bool for_ev
     say(walk, kind, for_ever, done < total ? "strided, " : "all, ", done, total);
 }
 
+static bool wish_met;
+
 static bool repeat_one(const struct walk *walk)
 {
     const char *wish = getenv("YOLK_TORTURE");
@@ -98,8 +100,10 @@ static bool repeat_one(const struct walk *walk)
         abort();
     }
     for (unsigned k = 0; k < FAULT_KINDS && strcmp(name, walk->name) == 0; k++) {
-        if (strcmp(kind, fault_kind_names[k]) == 0)
-            (void)step(walk, k, nth, strcmp(how, "ever") == 0);
+        if (strcmp(kind, fault_kind_names[k]) != 0)
+            continue;
+        wish_met = true;
+        (void)step(walk, k, nth, strcmp(how, "ever") == 0);
     }
     no_leaks(walk);
     return true;
@@ -114,10 +118,21 @@ void walk_run(const struct walk *walk)
         return;
     if (full != NULL && strcmp(full, "1") != 0 && strcmp(full, walk->name) != 0)
         return;
+    wish_met = true;
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
         if (!(walk->kinds >> kind & 1))
             continue;
         walk_kind(walk, kind, false);
         walk_kind(walk, kind, true);
     }
+}
+
+void walk_wish_was_met(void)
+{
+    const char *one = getenv("YOLK_TORTURE"), *full = getenv("YOLK_TORTURE_FULL");
+    if (wish_met || (one == NULL && full == NULL))
+        return;
+    fprintf(stderr, "%s=%s names nothing that there is\n",
+            one != NULL ? "YOLK_TORTURE" : "YOLK_TORTURE_FULL", one != NULL ? one : full);
+    abort();
 }

@@ -20,5 +20,7 @@ struct walk {
 };
 
 void walk_run(const struct walk *walk);
+/* After all walks: what the environment named was one of them, or else the test fails. */
+void walk_wish_was_met(void);
 
 #endif
