@@ -85,6 +85,7 @@ enum yolk_submit {
 #define YOLK_CAP_MAP_GPU      (UINT64_C(1) << 16) /* target_map_gpu works */
 #define YOLK_CAP_PIECES       (UINT64_C(1) << 17) /* takes ios whose local side lies in pieces */
 #define YOLK_CAP_PLACES       (UINT64_C(1) << 18) /* takes ios of which both sides lie in places */
+#define YOLK_CAP_GPU_PLACES   (UINT64_C(1) << 19) /* the same where the local side is a GPU's */
 
 /* The master's permission to write one extent; of a file, what the owner wants named. Zero where no
  * tickets are asked for. */
@@ -250,11 +251,12 @@ struct yolk_io {
     uint32_t piece_count;
     const struct yolk_piece *pieces;
     uint64_t skip;
-    /* The engine's. Not 0 only for a transport that says YOLK_CAP_PLACES, and with gpu and
-     * piece_count 0: the bytes are those of the places, one behind the other, `size` in all from
-     * `skip` bytes of them on; the last place may be longer. local and offset are where the first
-     * of them lie, and that is in places[0]. To its provider each place is an access of its own. Of
-     * an io that is refused for one of its places the engine makes one for each. */
+    /* The engine's. Not 0 only for a transport that says YOLK_CAP_PLACES, or YOLK_CAP_GPU_PLACES
+     * where gpu is not 0, and with piece_count 0: the bytes are those of the places, one behind the
+     * other, `size` in all from `skip` bytes of them on; the last place may be longer. local and
+     * offset are where the first of them lie, and that is in places[0]. To its provider each place
+     * is an access of its own. Of an io that is refused for one of its places the engine makes one
+     * for each. */
     uint32_t place_count;
     const struct yolk_place *places;
 };

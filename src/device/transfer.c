@@ -5,6 +5,7 @@
  * copy engine, by batches where the driver has them.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ struct submission {
     bool kernel;
     bool pageable;
     uint64_t below;
+    uint64_t kernel_bytes, engine_bytes;
     size_t count; /* of copies for the engine */
     cuda_pointer to[ENGINE_COPIES];
     cuda_pointer from[ENGINE_COPIES];
@@ -249,7 +251,6 @@ static int flush_engine(struct submission *s)
 /* Takes one copy; LIMIT: there is no room for it in this call. */
 static int take_copy(struct submission *s, const struct device_copy *copy)
 {
-    struct device *device = s->gpu->device;
     int status;
     if (copy->size == 0)
         return YOLK_OK;
@@ -269,14 +270,14 @@ static int take_copy(struct submission *s, const struct device_copy *copy)
         }
         if (taken > 0) {
             s->pieces += taken;
-            atomic_fetch_add_explicit(&device->gather_bytes, copy->size, memory_order_relaxed);
+            s->kernel_bytes += copy->size;
             return YOLK_OK;
         } /* gather_below is set so high that it fits no list: the engine has it */
     }
     s->to[s->count] = (uintptr_t)copy->to;
     s->from[s->count] = (uintptr_t)copy->from;
     s->sizes[s->count++] = copy->size;
-    atomic_fetch_add_explicit(&device->engine_bytes, copy->size, memory_order_relaxed);
+    s->engine_bytes += copy->size;
     return s->count == ENGINE_COPIES ? flush_engine(s) : YOLK_OK;
 }
 
@@ -303,6 +304,9 @@ static size_t fill(struct submission *s, const struct device_copy *copies, size_
     }
     if (status != YOLK_OK)
         fail_transfer(s->transfer, status);
+    struct device *device = s->gpu->device;
+    atomic_fetch_add_explicit(&device->gather_bytes, s->kernel_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device->engine_bytes, s->engine_bytes, memory_order_relaxed);
     return taken;
 }
 
@@ -361,9 +365,10 @@ long device_copy(struct device *device, int ordinal, const struct device_copy *c
     if (count == 0 || options->direction >= DEVICE_DIRECTIONS)
         return base_fail(YOLK_ERR_INVALID, 0, "%zu copies in direction %d", count,
                          (int)options->direction);
-    struct submission *s = base_calloc(1, sizeof(*s));
+    struct submission *s = base_malloc(sizeof(*s));
     if (s == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "no memory for %zu copies", count);
+    memset(s, 0, offsetof(struct submission, to));
     status = gpu_enter(gpu, &scope);
     long taken = status;
     if (status == YOLK_OK) {

@@ -393,11 +393,16 @@ static bool is_staged(const struct engine_task *task, uint8_t transport)
     return (accepted_by(task) & UINT32_C(1) << transport) == 0;
 }
 
+static bool is_of_gpu(const struct engine_task *task)
+{
+    return task->registration != NULL && task->registration->gpu != 0;
+}
+
 static bool takes_places(const struct yolk_engine *engine, const struct engine_task *task,
                          uint8_t transport)
 {
-    return !is_staged(task, transport) &&
-           (engine->transports[transport].ops.caps & YOLK_CAP_PLACES) != 0;
+    uint64_t cap = is_of_gpu(task) ? YOLK_CAP_GPU_PLACES : YOLK_CAP_PLACES;
+    return !is_staged(task, transport) && (engine->transports[transport].ops.caps & cap) != 0;
 }
 
 /* The channel chosen before in this pass, if nothing tells this task from that one. A route in
@@ -484,8 +489,8 @@ static enum yolk_status choose_channel(struct yolk_engine *engine, struct batch 
         status = open_channel(engine, batch, task->segment, transport, now_ns, out);
         if (status == YOLK_OK) {
             task->channel = *out;
-            atomic_store_explicit(&task->segment->places, takes_places(engine, task, transport),
-                                  memory_order_relaxed);
+            atomic_store_explicit(&task->segment->places[is_of_gpu(task)],
+                                  takes_places(engine, task, transport), memory_order_relaxed);
             if (tried == 0) /* a second choice is that of this task alone */
                 batch->choice =
                     (struct engine_choice){task->segment, accepted_by(task), memory_of(task), *out,

@@ -116,7 +116,7 @@ struct segment {
     char *device;            /* of a file its path, for reports; else NULL */
     _Atomic bool stale;      /* its provider said so of an access */
     _Atomic bool closed;     /* it has no handle any more */
-    _Atomic bool places;     /* what was chosen for it last takes ios in places */
+    _Atomic bool places[2];  /* what was chosen for it last takes ios in places; [1]: of GPUs */
     bool file;
     enum policy_memory memory;    /* POLICY_FILE of a file */
     _Atomic uint8_t machine;      /* enum engine_machine */

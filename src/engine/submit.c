@@ -476,8 +476,9 @@ static bool takes_place(const struct batch *batch, uint32_t head,
     uint32_t members = batch->state.tasks[head].members;
     return request->size <= PLACE_BYTES_MAX && before->request->size <= PLACE_BYTES_MAX &&
            (task->scattered ? members < YOLK_PLACES_MAX : members == 1) &&
-           atomic_load_explicit(&before->segment->places, memory_order_relaxed) &&
-           before->registration->gpu == 0 && !task->wish.direct;
+           atomic_load_explicit(&before->segment->places[before->registration->gpu != 0],
+                                memory_order_relaxed) &&
+           !task->wish.direct;
 }
 
 /* Whether the request is moved as one with the one before it in the same submit. */

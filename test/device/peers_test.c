@@ -180,6 +180,45 @@ static enum yolk_status move(struct user *u, enum yolk_opcode opcode, int which)
                               clock_after_ms(clock_real_now_ns(), DEADLINE_MS));
 }
 
+/* Ranges of 4 KiB of both kinds, in no order; of `alternate` each is followed by one of the other.
+ */
+static enum yolk_status read_ranges(struct user *u, bool alternate)
+{
+    enum { RANGE = 4096, RANGES = 1024 };
+    static struct yolk_request requests[RANGES];
+    uint64_t places = u->size / RANGE;
+    for (uint64_t i = 0; i < RANGES; i++) {
+        bool plain = alternate ? i % 2 == 1 : i >= RANGES / 2;
+        uint64_t offset = (alternate ? i / 2 : i % (RANGES / 2)) * 389 % places * RANGE;
+        requests[i] = (struct yolk_request){.opcode = YOLK_READ,
+                                            .local = u->memory + (plain ? u->size : 0) + offset,
+                                            .segment = u->segment,
+                                            .offset = (plain ? u->plain_there : u->there) + offset,
+                                            .size = RANGE};
+    }
+    return yolk_peer_transfer(u->peer, requests, RANGES,
+                              clock_after_ms(clock_real_now_ns(), DEADLINE_MS));
+}
+
+/* Those that read_ranges read are as the owner has them, the others as they were. */
+static void expect_ranges(struct user *u, uint64_t seed)
+{
+    enum { RANGE = 4096, RANGES = 512 };
+    uint64_t places = u->size / RANGE;
+    bool *read = calloc(places, 1);
+    CHECK(read != NULL);
+    for (uint64_t i = 0; i < RANGES; i++)
+        read[i * 389 % places] = true;
+    kit_get(u->device, u->gpu, u->now, u->memory, 2 * u->size);
+    kit_fill(u->model, u->size, seed);
+    kit_fill(u->model + u->size, u->size, seed + 1);
+    for (uint64_t i = 0; i < 2 * places; i++)
+        if (!read[i % places])
+            memset(u->model + i * RANGE, 0xee, RANGE);
+    CHECK(memcmp(u->model, u->now, 2 * u->size) == 0);
+    free(read);
+}
+
 static void wipe(struct user *u)
 {
     memset(u->now, 0xee, 2 * u->size);
@@ -266,10 +305,18 @@ static void read_and_write(const struct role *role, int line)
     CHECK_OK(move(&u, YOLK_READ, 3));
     expect(&u, role->seed, 3);
     CHECK(by_nvlink() == u.size);
+    for (int alternate = 0; alternate <= 1; alternate++) {
+        uint64_t before = by_nvlink();
+        wipe(&u);
+        CHECK_OK(read_ranges(&u, alternate != 0));
+        expect_ranges(&u, role->seed);
+        CHECK(by_nvlink() - before == 512 * 4096);
+    }
+    uint64_t before = by_nvlink();
     kit_fill(u.model, u.size, role->seed + 5);
     kit_put(u.device, u.gpu, u.memory, u.model, u.size);
     CHECK_OK(move(&u, YOLK_WRITE, 1));
-    CHECK(by_nvlink() == 2 * u.size);
+    CHECK(by_nvlink() - before == u.size);
     nvlink_figures(&figures);
     CHECK(figures.imports == 1);
     snprintf(text, sizeof(text), "check %llu", (unsigned long long)role->seed + 5);

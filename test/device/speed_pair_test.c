@@ -82,11 +82,10 @@ static void close_reader(struct reader *r)
     kit_gpu_free(r->device, r->gpu, r->memory);
 }
 
-static void read_part(struct reader *r, uint64_t first, uint32_t count)
+static uint64_t begin_part(struct reader *r, uint64_t first, uint32_t count)
 {
     static _Thread_local struct yolk_request requests[RANGES_MAX];
     static _Thread_local enum yolk_status verdicts[RANGES_MAX];
-    struct yolk_batch_status status;
     uint64_t pieces = r->size / r->piece, batch;
     for (uint32_t i = 0; i < count; i++) {
         /* An odd number and a power of two: each once. */
@@ -99,6 +98,12 @@ static void read_part(struct reader *r, uint64_t first, uint32_t count)
     }
     CHECK_OK(yolk_engine_batch_create(r->engine, count, &batch));
     CHECK_OK(yolk_engine_batch_submit(r->engine, batch, requests, count, verdicts, NULL));
+    return batch;
+}
+
+static void end_part(struct reader *r, uint64_t batch)
+{
+    struct yolk_batch_status status;
     CHECK_OK(
         yolk_engine_batch_wait(r->engine, batch, clock_after_ms(clock_real_now_ns(), DEADLINE_MS)));
     CHECK_OK(yolk_engine_batch_look(r->engine, batch, &status, NULL, 0));
@@ -106,13 +111,18 @@ static void read_part(struct reader *r, uint64_t first, uint32_t count)
     CHECK_OK(yolk_engine_batch_free(r->engine, batch));
 }
 
+/* One batch is made while the other one is moved. */
 static void read_all(struct reader *r)
 {
-    uint64_t pieces = r->size / r->piece;
+    uint64_t pieces = r->size / r->piece, before = 0;
     for (uint64_t first = 0; first < pieces; first += RANGES_MAX) {
         uint64_t left = pieces - first;
-        read_part(r, first, (uint32_t)(left < RANGES_MAX ? left : RANGES_MAX));
+        uint64_t batch = begin_part(r, first, (uint32_t)(left < RANGES_MAX ? left : RANGES_MAX));
+        if (first > 0)
+            end_part(r, before);
+        before = batch;
     }
+    end_part(r, before);
     atomic_fetch_add(&r->rounds, 1);
 }
 
@@ -122,6 +132,13 @@ static void *keep_reading(void *arg)
     while (!atomic_load(&r->stop))
         read_all(r);
     return NULL;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
 /* Bytes a second. */
@@ -134,6 +151,27 @@ static double read_rate(struct reader *r, uint64_t piece)
         rounds++;
     } while ((now = clock_real_now_ns()) - began < look_ns());
     return (double)(rounds * r->size) * 1e9 / (double)(now - began);
+}
+
+/* All ranges of a batch but each 512th are moved as one with the one before, and a list of the
+ * kernel has hundreds. */
+static bool joined_ranges(struct reader *r)
+{
+    struct yolk_engine_stats before, after;
+    struct device_figures lists_before, lists;
+    yolk_engine_stats(r->engine, &before);
+    device_figures(r->device, &lists_before);
+    uint64_t began = cpu_ns();
+    read_all(r);
+    uint64_t took = cpu_ns() - began, ranges = r->size / RANGE;
+    yolk_engine_stats(r->engine, &after);
+    device_figures(r->device, &lists);
+    uint64_t launches = lists.gather_launches - lists_before.gather_launches;
+    if (kit_real())
+        printf("FIGURE GPU %d reads of 4 KiB ranges: %.0f ns of a processor each, %.0f a launch\n",
+               r->gpu, (double)took / (double)ranges, (double)ranges / (double)launches);
+    return after.tasks_merged - before.tasks_merged >= ranges - ranges / 256 && launches > 0 &&
+           launches <= ranges / 256;
 }
 
 /* ---- what they are beside ---- */
@@ -282,6 +320,7 @@ static void consume(const struct role *role, int line)
         struct work work;
         double whole = read_rate(&readers[i], large), ranges = read_rate(&readers[i], RANGE);
         tell_ratio("reads of 4 KiB ranges, to large reads", (int)i, ranges / whole);
+        CHECK(joined_ranges(&readers[i]));
         open_work(&work, device, (int)i);
         beside(&work, &readers[i], large, copy_between, "copies between GPUs");
         beside(&work, &readers[i], RANGE, copy_between, "copies between GPUs");

@@ -449,7 +449,8 @@ void transport_fault_make(const struct fault_options *options, struct yolk_trans
 {
     wrap_make(options->inner, out);
     out->caps |= YOLK_CAP_FAULTY;
-    out->caps &= ~YOLK_CAP_PIECES; /* it looks at the bytes where they lie */
+    /* It looks at the bytes where they lie. */
+    out->caps &= ~(YOLK_CAP_PIECES | YOLK_CAP_GPU_PLACES);
     out->probe = fault_probe;
     out->init = fault_init;
     out->fini = fault_fini;

@@ -2,7 +2,8 @@
 /*
  * The ios of the consumer side. They are gathered until the flush, or until there are many, and
  * then handed to the device in one piece for each GPU and direction: so small ones go by one
- * kernel. Each piece under way counts as a user of the link's mapping.
+ * kernel. Of a piece that the device takes in parts one is under way at a time. Each piece counts
+ * as a user of the link's mapping.
  *
  * Between host memory and a peer's host memory that the processor reaches it copies itself.
  */
@@ -14,11 +15,13 @@
 #include "base/limits.h"
 #include "transport/failed.h"
 #include "transport/nvlink/internal.h"
+#include "transport/places.h"
 
 enum {
-    GROUP_IOS = NVLINK_DEPTH_MAX, /* of one piece */
-    GATHER_IOS = 256,
+    PIECE_COPIES = NVLINK_DEPTH_MAX,
+    GATHER_COPIES = 256, /* then they go, so that the GPU has something to do */
 };
+_Static_assert((int)PIECE_COPIES >= (int)YOLK_PLACES_MAX, "an io fits a piece");
 
 /* What all ios of a piece have in common. */
 struct route {
@@ -30,9 +33,11 @@ struct route {
 
 struct piece {
     struct base_list node;
-    struct device_transfer *transfer;
-    struct yolk_io *ios; /* chained by scratch[0] */
-    bool writes;
+    struct route route;
+    struct device_transfer *transfer; /* NULL: the rest waits for the device */
+    struct yolk_io *ios, **end;       /* chained by scratch[0] */
+    uint32_t count, begun;            /* copies, and of those given to the device */
+    struct device_copy copies[PIECE_COPIES];
 };
 
 struct channel {
@@ -41,11 +46,11 @@ struct channel {
     struct shm_link *links;
     bool entered[2]; /* a run of submits keeps the mapping */
     struct yolk_io *pending, **pending_end;
-    uint32_t pending_count;
+    uint32_t pending_copies;
     struct base_list pieces; /* under way, oldest first */
+    struct base_list unused;
     struct yolk_io *done, **done_end;
     uint32_t queued; /* all of these */
-    struct device_copy copies[GROUP_IOS];
 };
 
 /* scratch[1]: the address in the peer's memory; scratch[2]: the route; scratch[3]: whether local
@@ -74,8 +79,7 @@ enum yolk_status nvlink_channel_open(void *endpoint, void *target, void **out)
     int status = t->places == NULL ? shm_link_connect(&t->links->links[0], 0) : YOLK_OK;
     if (status != YOLK_OK)
         return (enum yolk_status)status;
-    struct channel *ch =
-        calloc(1, t->places == NULL ? sizeof *ch : offsetof(struct channel, copies));
+    struct channel *ch = calloc(1, sizeof *ch);
     if (ch == NULL)
         return base_fail(YOLK_ERR_NO_MEMORY, 0, "nvlink: channel");
     status = t->places == NULL ? YOLK_OK : nvlink_walk_open(t, &ch->walk);
@@ -88,6 +92,7 @@ enum yolk_status nvlink_channel_open(void *endpoint, void *target, void **out)
     ch->pending_end = &ch->pending;
     ch->done_end = &ch->done;
     base_list_init(&ch->pieces);
+    base_list_init(&ch->unused);
     *out = ch;
     return YOLK_OK;
 }
@@ -124,102 +129,127 @@ static int look_at_id(const struct channel *ch, const struct shm_link *l)
 
 /* ---- pieces ---- */
 
-/* Takes those like the first from what is pending, at most a piece; in *ios, their number. */
-static size_t take_alike(struct channel *ch, struct yolk_io **ios)
+static uint32_t copies_of(const struct yolk_io *io)
+{
+    return io->place_count == 0 ? 1 : io->place_count;
+}
+
+static void add_copies(struct piece *piece, const struct yolk_io *io)
+{
+    bool write = io->opcode == YOLK_WRITE;
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place part;
+    while (place_walk_on(&walk, io, &part)) {
+        char *there = (char *)io->scratch[1] + (part.offset - io->offset);
+        piece->copies[piece->count++] = (struct device_copy){.to = write ? there : part.local,
+                                                             .from = write ? part.local : there,
+                                                             .size = part.size};
+    }
+}
+
+/* Takes those like the first from what is pending, as many as fit. */
+static void take_alike(struct channel *ch, struct piece *piece)
 {
     uintptr_t route = (uintptr_t)ch->pending->scratch[2];
-    struct yolk_io **taken_end = ios, **place = &ch->pending;
-    size_t count = 0;
-    while (*place != NULL && count < GROUP_IOS) {
+    struct yolk_io **place = &ch->pending;
+    while (*place != NULL && piece->count < PIECE_COPIES) {
         struct yolk_io *io = *place;
-        if ((uintptr_t)io->scratch[2] != route) {
+        if ((uintptr_t)io->scratch[2] != route || piece->count + copies_of(io) > PIECE_COPIES) {
             place = (struct yolk_io **)&io->scratch[0];
             continue;
         }
         *place = io->scratch[0];
-        bool write = io->opcode == YOLK_WRITE;
-        ch->copies[count++] = (struct device_copy){.to = write ? io->scratch[1] : io->local,
-                                                   .from = write ? io->local : io->scratch[1],
-                                                   .size = io->size};
-        *taken_end = io;
-        taken_end = (struct yolk_io **)&io->scratch[0];
+        add_copies(piece, io);
+        ch->pending_copies -= copies_of(io);
+        *piece->end = io;
+        piece->end = (struct yolk_io **)&io->scratch[0];
     }
-    *taken_end = NULL;
+    *piece->end = NULL;
     while (*place != NULL)
         place = (struct yolk_io **)&(*place)->scratch[0];
     ch->pending_end = place;
-    return count;
 }
 
 /* Puts the chain back in front. */
-static void put_back(struct channel *ch, struct yolk_io *ios)
+static void put_back(struct channel *ch, const struct piece *piece)
 {
-    struct yolk_io **last = &ios;
-    if (ios == NULL)
-        return;
-    while (*last != NULL)
-        last = (struct yolk_io **)&(*last)->scratch[0];
-    *last = ch->pending;
+    for (struct yolk_io *io = piece->ios; io != NULL; io = io->scratch[0])
+        ch->pending_copies += copies_of(io);
+    *piece->end = ch->pending;
     if (ch->pending == NULL)
-        ch->pending_end = last;
-    ch->pending = ios;
+        ch->pending_end = piece->end;
+    ch->pending = piece->ios;
+}
+
+static struct piece *make_piece(struct channel *ch)
+{
+    struct base_list *node = base_list_pop_front(&ch->unused);
+    struct piece *piece =
+        node != NULL ? BASE_CONTAINER(node, struct piece, node) : malloc(sizeof *piece);
+    if (piece == NULL)
+        return NULL;
+    memset(piece, 0, offsetof(struct piece, copies));
+    base_list_init(&piece->node);
+    piece->end = &piece->ios;
+    return piece;
+}
+
+/* Gives the device what it takes of the rest. */
+static int begin(struct channel *ch, struct piece *piece)
+{
+    const struct device_copy_options options = {.direction = piece->route.direction,
+                                                .pageable = piece->route.pageable,
+                                                .pair = ch->target->pair};
+    long taken = device_copy(ch->target->endpoint->imports.device, piece->route.gpu,
+                             piece->copies + piece->begun, piece->count - piece->begun, &options,
+                             &piece->transfer);
+    if (taken < 0)
+        return (int)taken;
+    piece->begun += (uint32_t)taken;
+    return YOLK_OK;
+}
+
+static void finish_all(struct channel *ch, struct yolk_io *ios, int status)
+{
+    for (struct yolk_io *io = ios, *next; io != NULL; io = next) {
+        next = io->scratch[0];
+        finish(ch, io, status);
+    }
 }
 
 /* False: nothing more can be begun now. */
 static bool launch_one(struct channel *ch)
 {
-    struct yolk_io *ios = NULL;
-    struct device_transfer *transfer = NULL;
-    struct route route = unpack(ch->pending);
-    struct shm_link *l = &ch->links[route.writes ? 1 : 0];
-    const struct device_copy_options options = {
-        .direction = route.direction, .pageable = route.pageable, .pair = ch->target->pair};
-    struct piece *piece = calloc(1, sizeof *piece);
-    size_t count = take_alike(ch, &ios);
-    int status = YOLK_OK;
-    long taken = 0;
-    if (piece == NULL)
-        status = base_fail(YOLK_ERR_NO_MEMORY, 0, "nvlink: a piece of work");
-    else
-        taken = device_copy(ch->target->endpoint->imports.device, route.gpu, ch->copies, count,
-                            &options, &transfer);
-    if (taken == YOLK_ERR_AGAIN) {
-        put_back(ch, ios);
-        free(piece);
+    struct piece *piece = make_piece(ch);
+    if (piece == NULL) {
+        finish_all(ch, ch->pending, base_fail(YOLK_ERR_NO_MEMORY, 0, "nvlink: a piece of work"));
+        ch->pending = NULL;
+        ch->pending_end = &ch->pending;
+        ch->pending_copies = 0;
         return false;
     }
-    if (taken < 0)
-        status = (int)taken;
-    if (status != YOLK_OK) {
-        free(piece);
-        for (struct yolk_io *io = ios, *next; io != NULL; io = next) {
-            next = io->scratch[0];
-            finish(ch, io, status);
-        }
-        ch->pending_count -= (uint32_t)count;
+    piece->route = unpack(ch->pending);
+    take_alike(ch, piece);
+    int status = begin(ch, piece);
+    if (status == YOLK_OK) {
+        base_list_push_back(&ch->pieces, &piece->node);
+        shm_link_hold(&ch->links[piece->route.writes ? 1 : 0]); /* the run has it: it is there */
         return true;
     }
-    struct yolk_io **end = &ios;
-    for (long i = 0; i < taken; i++)
-        end = (struct yolk_io **)&(*end)->scratch[0];
-    put_back(ch, *end);
-    *end = NULL;
-    ch->pending_count -= (uint32_t)taken;
-    *piece = (struct piece){.transfer = transfer, .ios = ios, .writes = route.writes};
-    base_list_init(&piece->node);
-    base_list_push_back(&ch->pieces, &piece->node);
-    shm_link_hold(l); /* the run has it: it cannot be gone */
-    return true;
+    if (status == YOLK_ERR_AGAIN)
+        put_back(ch, piece);
+    else
+        finish_all(ch, piece->ios, status);
+    base_list_push_front(&ch->unused, &piece->node);
+    return status != YOLK_ERR_AGAIN;
 }
 
 static void launch(struct channel *ch)
 {
-    bool stopped = atomic_load(&ch->target->endpoint->settings.stopped);
-    while (stopped && ch->pending != NULL) {
-        struct yolk_io *io = ch->pending;
-        ch->pending = io->scratch[0];
-        finish(ch, io, base_fail(YOLK_ERR_CLOSED, 0, "nvlink: stopped"));
-        ch->pending_count--;
+    if (atomic_load(&ch->target->endpoint->settings.stopped) && ch->pending != NULL) {
+        finish_all(ch, ch->pending, base_fail(YOLK_ERR_CLOSED, 0, "nvlink: stopped"));
+        ch->pending = NULL;
+        ch->pending_copies = 0;
     }
     if (ch->pending == NULL)
         ch->pending_end = &ch->pending;
@@ -229,21 +259,36 @@ static void launch(struct channel *ch)
 
 static void end_piece(struct channel *ch, struct piece *piece, int status)
 {
-    struct shm_link *l = &ch->links[piece->writes ? 1 : 0];
+    struct shm_link *l = &ch->links[piece->route.writes ? 1 : 0];
     uint64_t bytes = 0;
     if (status == YOLK_OK)
         status = look_at_id(ch, l);
-    for (struct yolk_io *io = piece->ios, *next; io != NULL; io = next) {
-        next = io->scratch[0];
+    for (const struct yolk_io *io = piece->ios; io != NULL; io = io->scratch[0])
         bytes += io->size;
-        finish(ch, io, status);
-    }
+    finish_all(ch, piece->ios, status);
     if (status == YOLK_OK)
         NVLINK_COUNT(bytes_by_gpu, bytes);
-    (void)!device_transfer_free(piece->transfer);
     base_list_remove(&piece->node);
-    free(piece);
+    base_list_push_front(&ch->unused, &piece->node);
     shm_link_leave(l);
+}
+
+/* AGAIN: it is not over. */
+static int look_at(struct channel *ch, struct piece *piece)
+{
+    for (;;) {
+        int status = piece->transfer == NULL ? YOLK_OK : device_transfer_poll(piece->transfer);
+        if (status == YOLK_ERR_AGAIN)
+            return status;
+        if (piece->transfer != NULL)
+            (void)!device_transfer_free(piece->transfer);
+        piece->transfer = NULL;
+        if (status != YOLK_OK || piece->begun == piece->count)
+            return status;
+        status = begin(ch, piece);
+        if (status != YOLK_OK)
+            return status;
+    }
 }
 
 static void poll_pieces(struct channel *ch)
@@ -251,7 +296,7 @@ static void poll_pieces(struct channel *ch)
     BASE_LIST_FOREACH_SAFE(node, &ch->pieces)
     {
         struct piece *piece = BASE_CONTAINER(node, struct piece, node);
-        int status = device_transfer_poll(piece->transfer);
+        int status = look_at(ch, piece);
         if (status != YOLK_ERR_AGAIN)
             end_piece(ch, piece, status);
     }
@@ -311,6 +356,18 @@ static enum yolk_submit submit_done(struct yolk_io *io)
 static uint64_t offset_of(const struct channel *ch, const struct yolk_io *io)
 {
     return io->offset - ch->target->start;
+}
+
+static bool is_inside(const struct channel *ch, const struct shm_link *l, const struct yolk_io *io)
+{
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place part = {.offset = io->offset};
+    do {
+        uint64_t offset = part.offset - ch->target->start;
+        if (offset > l->size || part.size > l->size - offset)
+            return false;
+    } while (place_walk_on(&walk, io, &part));
+    return true;
 }
 
 static enum yolk_submit copy_here(struct channel *ch, const struct shm_link *l,
@@ -374,8 +431,7 @@ enum yolk_submit nvlink_channel_submit(void *channel, struct yolk_io *io)
     int status = enter(ch, which);
     if (status == YOLK_ERR_AGAIN)
         return YOLK_SUBMIT_AGAIN;
-    if (status == YOLK_OK &&
-        (offset_of(ch, io) > l->size || io->size > l->size - offset_of(ch, io)))
+    if (status == YOLK_OK && !is_inside(ch, l, io))
         status = base_fail(YOLK_ERR_INVALID, 0, "nvlink: outside the segment");
     if (status != YOLK_OK)
         return submit_failed(io, status);
@@ -391,7 +447,8 @@ enum yolk_submit nvlink_channel_submit(void *channel, struct yolk_io *io)
     *ch->pending_end = io;
     ch->pending_end = (struct yolk_io **)&io->scratch[0];
     ch->queued++;
-    if (++ch->pending_count >= GATHER_IOS)
+    ch->pending_copies += copies_of(io);
+    if (ch->pending_copies >= GATHER_COPIES)
         launch(ch);
     return YOLK_SUBMIT_QUEUED;
 }
@@ -423,6 +480,9 @@ enum yolk_status nvlink_channel_close(void *channel)
         end_runs(ch);
     if (ch->walk == NULL ? ch->queued > 0 : nvlink_walk_close(ch->walk) != YOLK_OK)
         return base_fail(YOLK_ERR_BUSY, 0, "nvlink: %u ios were not told of", ch->queued);
+    struct base_list *node;
+    while ((node = base_list_pop_front(&ch->unused)) != NULL)
+        free(BASE_CONTAINER(node, struct piece, node));
     free(ch);
     return YOLK_OK;
 }

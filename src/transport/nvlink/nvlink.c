@@ -629,7 +629,7 @@ static const struct yolk_transport_ops nvlink_ops = {
     .name = "nvlink",
     .caps = YOLK_CAP_READ | YOLK_CAP_WRITE | YOLK_CAP_SERVE | YOLK_CAP_PEER_DEATH | YOLK_CAP_MAP |
             YOLK_CAP_MAP_GPU | YOLK_CAP_DRAM_TO_DRAM | YOLK_CAP_DRAM_TO_GPU | YOLK_CAP_GPU_TO_DRAM |
-            YOLK_CAP_GPU_TO_GPU,
+            YOLK_CAP_GPU_TO_GPU | YOLK_CAP_GPU_PLACES,
     .probe = nvlink_probe,
     .init = nvlink_init,
     .stop = nvlink_stop,

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "platform/clock.h"
 #include "transport/nvlink/internal.h"
+#include "transport/places.h"
 
 enum { PLACES_MAX = 4096, REFUSED_MS = 1000, CHECK_WAIT_MS = 200, ANEW_MAX = 3 };
 
@@ -286,11 +287,25 @@ int nvlink_walk_open(struct nvlink_target *t, struct nvlink_walk **out)
     return YOLK_OK;
 }
 
+static bool has_range(const struct place *place, uint64_t offset, uint64_t size)
+{
+    return offset >= place->start && offset - place->start <= place->size &&
+           size <= place->size - (offset - place->start);
+}
+
+static bool has_all(const struct place *place, const struct yolk_io *io)
+{
+    struct place_walk walk = place_walk_begin(io);
+    struct yolk_place part;
+    while (place_walk_on(&walk, io, &part))
+        if (!has_range(place, part.offset, part.size))
+            return false;
+    return true;
+}
+
 static bool is_around(const struct place *place, const struct yolk_io *io)
 {
-    return !atomic_load_explicit(&place->retired, memory_order_relaxed) &&
-           io->offset >= place->start && io->offset - place->start <= place->size &&
-           io->size <= place->size - (io->offset - place->start);
+    return !atomic_load_explicit(&place->retired, memory_order_relaxed) && has_all(place, io);
 }
 
 static bool end_visit(struct nvlink_walk *walk, struct visit *visit)
@@ -357,10 +372,17 @@ static int visit_new(struct nvlink_walk *walk, const struct yolk_io *io)
 {
     struct place *place;
     void *channel;
+    struct place_walk parts = place_walk_begin(io);
+    struct yolk_place first = {.offset = io->offset};
     end_retired(walk);
-    int status = find(walk->target, io->offset, io->size, &place);
+    (void)place_walk_on(&parts, io, &first);
+    int status = find(walk->target, first.offset, first.size, &place);
     if (status != YOLK_OK)
         return status;
+    if (!has_all(place, io)) { /* each for itself they may go */
+        let_go(walk->target, place);
+        return base_fail(YOLK_ERR_INVALID, 0, "nvlink: places in several ranges of a peer");
+    }
     status = nvlink_channel_open(walk->target->endpoint, place->target, &channel);
     struct visit *more =
         status == YOLK_OK ? realloc(walk->visits, (walk->count + 1) * sizeof *more) : NULL;
