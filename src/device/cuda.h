@@ -76,6 +76,8 @@ enum cuda_need {
        struct cuda_copy_attributes * attributes, size_t * attribute_first, size_t attribute_count, \
        size_t * failed, cuda_stream stream))                                                       \
     X(stream_create, cuStreamCreate, 2000, "", CUDA_CORE, (cuda_stream * stream, unsigned flags))  \
+    X(stream_create_with_priority, cuStreamCreateWithPriority, 5050, "", CUDA_CORE,                \
+      (cuda_stream * stream, unsigned flags, int priority))                                        \
     X(stream_destroy, cuStreamDestroy, 4000, "_v2", CUDA_CORE, (cuda_stream stream))               \
     X(stream_query, cuStreamQuery, 2000, "", CUDA_CORE, (cuda_stream stream))                      \
     X(stream_synchronize, cuStreamSynchronize, 2000, "", CUDA_CORE, (cuda_stream stream))          \

@@ -139,9 +139,12 @@ static int stream_of(struct gpu *gpu, const struct device_copy_options *options,
     cuda_stream *place = &gpu->streams[options->direction][lane];
     if (*place == NULL) {
         cuda_stream stream = NULL;
-        cuda_result error = gpu->device->cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
+        /* A kernel that computes fills the GPU with more than it has room for, and what it computes
+         * may wait for these bytes: the few blocks of ours come next where others end. */
+        cuda_result error = gpu->device->cuda.stream_create_with_priority(
+            &stream, CUDA_STREAM_NON_BLOCKING, CUDA_STREAM_FIRST);
         if (error != CUDA_OK)
-            return gpu_fail(gpu, error, "cuStreamCreate");
+            return gpu_fail(gpu, error, "cuStreamCreateWithPriority");
         *place = stream;
     }
     *out = *place;
