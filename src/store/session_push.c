@@ -2,6 +2,8 @@
 /* What the master tells a session unasked. */
 #include "store/session_state.h"
 
+#include "base/limits.h"
+
 static void acknowledge_facts(struct store_session *session, uint64_t segment)
 {
     struct wire_facts_ack ack = {segment, store_mirror_seq(session->options.mirror)};
@@ -16,6 +18,8 @@ static int apply_fact(struct store_mirror *mirror, const struct wire_fact *fact,
     int status;
     switch (fact->kind) {
     case WIRE_FACT_PLACED:
+        if (key.size == 0 || key.size > MAX_KEY_SIZE) /* no value has such a key */
+            return YOLK_OK;
         status = store_mirror_place(mirror, fact->offset, fact->size, key.data, (uint32_t)key.size);
         if (status == YOLK_OK && (fact->session & WIRE_FACT_HARD_PIN))
             store_mirror_pin(mirror, fact->offset);

@@ -287,6 +287,8 @@ static void node_mounts_mirrors_and_mounts_again(void **state)
     expect_ack(&f, 4);
     facts(&f, 77, 5, WIRE_FACT_FREED, 256, "", 0);
     expect_ack(&f, 5);
+    facts(&f, 77, 6, WIRE_FACT_PLACED, 512, "", 0); /* a value that cannot be */
+    expect_ack(&f, 6);
     assert_int_equal(store_mirror_count(f.mirror), 2);
 
     /* Another master is offered both, and does not want the second. */

@@ -103,7 +103,8 @@ static void take_task(struct store_tier *tier, const struct wire_task *asked, st
     base_list_init(&task->link);
     task->asked = *asked;
     task->key_size = (uint32_t)key.size;
-    memcpy(task->key, key.data, key.size);
+    if (key.size > 0)
+        memcpy(task->key, key.data, key.size);
     task->key_hash = base_hash64(key.data, key.size);
     *place = task;
     tier->queued_count++; /* as store_tier_enter() expects of a new one */

@@ -284,26 +284,32 @@ static void beside(struct work *w, struct reader *r, uint64_t piece, void (*once
     tell_ratio(text, r->gpu, rate / reading);
 }
 
-static void both_at_once(struct reader *readers, unsigned count)
+/* Of both at once, by a thread each. */
+static double rate_of_two(struct reader *one, struct reader *other, uint64_t piece)
 {
-    double alone = 0, together;
     pthread_t thread;
-    for (unsigned i = 0; i < count; i++)
-        alone += read_rate(&readers[i], LARGE > memory_size() ? memory_size() : LARGE);
-    if (count < 2)
-        return;
-    struct reader *other = &readers[1];
     uint64_t before = atomic_load(&other->rounds);
+    other->piece = piece;
     atomic_store(&other->stop, false);
     uint64_t began = clock_real_now_ns();
     CHECK(pthread_create(&thread, NULL, keep_reading, other) == 0);
-    together = read_rate(&readers[0], readers[0].piece);
+    double rate = read_rate(one, piece);
     atomic_store(&other->stop, true);
     pthread_join(thread, NULL);
     double seconds = (double)(clock_real_now_ns() - began) / 1e9;
     CHECK(atomic_load(&other->rounds) > before || !kit_real());
-    together += (double)((atomic_load(&other->rounds) - before) * other->size) / seconds;
-    tell_ratio("and the other one at once, to the sum of each alone", 0, together / alone);
+    return rate + (double)((atomic_load(&other->rounds) - before) * other->size) / seconds;
+}
+
+static void ranges_by_two_threads(struct reader *r, const struct role *role, double whole)
+{
+    struct reader second;
+    open_reader(&second, r->device, role, r->gpu);
+    second.piece = RANGE;
+    read_all(&second);
+    tell_ratio("reads of 4 KiB ranges by two threads, to large reads", r->gpu,
+               rate_of_two(r, &second, RANGE) / whole);
+    close_reader(&second);
 }
 
 static void consume(const struct role *role, int line)
@@ -314,13 +320,17 @@ static void consume(const struct role *role, int line)
     char text[64];
     for (unsigned i = 0; i < count; i++)
         open_reader(&readers[i], device, role, (int)i);
-    both_at_once(readers, count);
-    uint64_t large = readers[0].piece;
+    const uint64_t large = LARGE > memory_size() ? memory_size() : LARGE;
+    if (count > 1)
+        tell_ratio("and the other one at once, to the sum of each alone", 0,
+                   rate_of_two(&readers[0], &readers[1], large) /
+                       (read_rate(&readers[0], large) + read_rate(&readers[1], large)));
     for (unsigned i = 0; i < count; i++) {
         struct work work;
         double whole = read_rate(&readers[i], large), ranges = read_rate(&readers[i], RANGE);
         tell_ratio("reads of 4 KiB ranges, to large reads", (int)i, ranges / whole);
         CHECK(joined_ranges(&readers[i]));
+        ranges_by_two_threads(&readers[i], role, whole);
         open_work(&work, device, (int)i);
         beside(&work, &readers[i], large, copy_between, "copies between GPUs");
         beside(&work, &readers[i], RANGE, copy_between, "copies between GPUs");
