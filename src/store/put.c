@@ -549,8 +549,8 @@ static int is_untold(const struct store_put *put, struct wire_view results)
     return 0;
 }
 
-/* An earlier master may have performed the END and died with its answer. What others wrote since must
- * not be replaced by a second upsert; a second put replaces nothing. */
+/* An earlier master may have performed the END and died with its answer. What others wrote since
+ * must not be replaced by a second upsert; a second put replaces nothing. */
 static int is_done_perhaps(const struct store_put *put)
 {
     return put->unsure && (put->how.flags & WIRE_PUT_UPSERT);
