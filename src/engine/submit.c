@@ -2,7 +2,6 @@
 /* Submitting: what a request is refused for, what it holds, which requests are joined, how all of a
  * submit come into a batch. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
