@@ -135,7 +135,7 @@ static void the_kernels_text_is_the_arithmetic(void **state)
     struct device_span spans[40];
     char reason[512];
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     (void)kit_fake("reset; set text 1");
     open_world(&w, &(struct device_options){.gather_blocks_max = 3});
     assert_ok(device_sum_reason(w.device, 0, reason, sizeof(reason)));
@@ -161,7 +161,7 @@ static void what_cannot_be_trusted_is_not_used(void **state)
         {"set wrongsums 16", "the kernel's checksum of 16 bytes is "},
     };
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         struct world w;
         struct device_sum *sum;
@@ -187,7 +187,7 @@ static void a_launch_that_fails_is_told(void **state)
     struct world w;
     struct device_sum *sum;
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     (void)kit_fake("reset");
     open_world(&w, NULL);
     struct device_span span = {w.gpu + 1, 50000};
@@ -210,7 +210,7 @@ static void too_many_at_once_are_refused(void **state)
     struct world w;
     struct device_sum *sums[MOST], *more;
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     (void)kit_fake("reset");
     open_world(&w, NULL);
     struct device_span span = {w.gpu + 16, 3000};
@@ -239,7 +239,7 @@ static void a_check_that_takes_long_is_waited_for_by_nobody(void **state)
     struct device_sum *sum;
     char reason[512];
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     (void)kit_fake("reset");
     open_world(&w, NULL);
     struct device_span span = {w.gpu, 3000};
@@ -261,7 +261,7 @@ static void a_gpu_that_fails_gives_no_checksum(void **state)
     struct world w;
     struct device_sum *sum;
     (void)state;
-    kit_fake_only();
+    kit_fake_only_test();
     (void)kit_fake("reset");
     open_world(&w, NULL);
     struct device_span span = {w.gpu, 3000};

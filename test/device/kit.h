@@ -40,6 +40,8 @@ int kit_open_status(const struct device_options *options, struct device **out);
 void kit_close(struct device *device);
 /* Ends the process as skipped, unless on the fake. */
 void kit_fake_only(void);
+/* The same within a test: the others of the program run. */
+void kit_fake_only_test(void);
 
 /* The second mapping of memory of the fake GPU. */
 void *kit_shadow(const void *pointer, size_t size);
