@@ -21,7 +21,7 @@
  *   fail NAME N ERROR [K]   the N-th call from now on answers ERROR, and K-1 more (0: all further);
  *                           with -9 the process is killed there
  *   io N short BYTES        the N-th entry submitted from now on moves so many bytes
- *   io N error [1]          ... fails so that the status call itself answers 5044 (S7); 1: as in S15
+ *   io N error [1]          ... fails so that the status call answers 5044 (S7); 1: as in S15
  *   io N status S [RESULT]  ... ends with the status S and moves nothing
  *   io N late S             ... ends with the status S, and its bytes move at the command `late`
  *   io N twice              ... is told twice, the second time as PENDING
